@@ -17,9 +17,11 @@
 //! | [`plot`] | pictures of results |
 //! | [`random`] | pseudo-random numbers from a seed |
 
+#[cfg(feature = "experiments")]
 pub mod catalog;
 pub mod described;
 pub mod experiment;
+#[cfg(feature = "experiments")]
 pub mod experiments;
 pub mod file;
 pub mod plot;
@@ -27,7 +29,9 @@ pub mod presets;
 pub mod random;
 pub mod raw;
 pub mod row;
+#[cfg(feature = "experiments")]
 pub mod run;
+#[cfg(feature = "serve")]
 pub mod serve;
 pub mod setup;
 pub mod workload;

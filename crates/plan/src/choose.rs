@@ -7,11 +7,11 @@
 
 use crate::input::{Policy, Settings};
 use crate::make::LONGEST_RANGE;
+use crate::parallel;
 use crate::select::gain::{self, bytes};
 use crate::select::price::Price;
 use crate::select::{self, Analysed, Candidate};
 use fragmend_layout::ByteRange;
-use rayon::prelude::*;
 
 /// The chosen candidates, and the bytes of those that the budget left out.
 pub fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) {
@@ -64,55 +64,67 @@ pub fn or_whole(
     }
     let mut whole = select::whole_file::choose(files);
     whole.retain(|c| !files[c.file].ways.is_empty());
-    let better = |(i, (some, all)): (usize, (Vec<ByteRange>, Vec<ByteRange>))| {
+    let (some, whole) = (by_file(files.len(), chosen), by_file(files.len(), &whole));
+    let better = |i: usize| {
+        let (some, all) = (&some[i], &whole[i]);
         let beyond = |moves: &[ByteRange]| files[i].beyond(moves, price(&files[i]));
-        let better = if !all.is_empty() && beyond(&all) > beyond(&some) { all } else { some };
-        better.into_iter().map(move |range| Candidate { file: i, range })
+        let better = if !all.is_empty() && beyond(all) > beyond(some) { all } else { some };
+        better.clone()
     };
-    let some = by_file(files.len(), chosen);
-    let whole = by_file(files.len(), &whole);
-    Some(some.into_par_iter().zip(whole).enumerate().flat_map_iter(better).collect())
+    Some(candidates(parallel::map(files.len(), better)))
 }
 
 /// The ranges of each file, in file order.
 pub fn by_file(files: usize, chosen: &[Candidate]) -> Vec<Vec<ByteRange>> {
     let mut ranges: Vec<Vec<ByteRange>> = vec![Vec::new(); files];
     chosen.iter().for_each(|c| ranges[c.file].push(c.range));
-    ranges.par_iter_mut().for_each(|r| r.sort_unstable());
+    ranges.iter_mut().for_each(|r| r.sort_unstable());
     ranges
+}
+
+/// The ranges of all files as candidates.
+fn candidates(ranges: Vec<Vec<ByteRange>>) -> Vec<Candidate> {
+    let mut all = Vec::with_capacity(ranges.iter().map(Vec::len).sum());
+    for (file, ranges) in ranges.into_iter().enumerate() {
+        all.extend(ranges.into_iter().map(|range| Candidate { file, range }));
+    }
+    all
 }
 
 /// The nanoseconds that these ranges save in one replay, less what their bytes cost.
 fn beyond_price(files: &[Analysed], chosen: &[Candidate]) -> i128 {
-    let of = |(file, moves): (&Analysed, &Vec<ByteRange>)| file.beyond(moves, file.costs.price);
-    files.par_iter().zip(by_file(files.len(), chosen).par_iter()).map(of).sum()
+    let moves = by_file(files.len(), chosen);
+    let of = |i: usize| files[i].beyond(&moves[i], files[i].costs.price);
+    parallel::map(files.len(), of).into_iter().sum()
 }
 
 /// The nanoseconds that these ranges save in one replay, by the costs themselves.
 pub fn saved_ns(files: &[Analysed], chosen: &[Candidate]) -> i128 {
-    let of = |(file, moves): (&Analysed, &Vec<ByteRange>)| file.saved_ns(moves);
-    files.par_iter().zip(by_file(files.len(), chosen).par_iter()).map(of).sum()
+    let moves = by_file(files.len(), chosen);
+    parallel::map(files.len(), |i| files[i].saved_ns(&moves[i])).into_iter().sum()
 }
 
 /// Leaves out the ranges whose requests, all of them together, save less than the range's price.
 fn proved(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
-    let keep = |(i, (file, moves)): (usize, (&Analysed, Vec<ByteRange>))| {
-        let bills = file.bills(&moves);
-        let pays = move |(range, bill): (ByteRange, [crate::fragments::Bill; 2])| {
-            let saved = bill[0].ns.saturating_sub(bill[1].ns);
-            file.costs.price.is_worth(range.len(), saved).then_some(Candidate { file: i, range })
-        };
-        moves.into_iter().zip(bills).filter_map(pays).collect::<Vec<_>>()
-    };
     let moves = by_file(files.len(), &chosen);
-    files.par_iter().zip(moves).enumerate().flat_map_iter(keep).collect()
+    let keep = |i: usize| {
+        let (file, moves) = (&files[i], &moves[i]);
+        let pays = |(range, bill): (&ByteRange, [crate::fragments::Bill; 2])| {
+            let saved = bill[0].ns.saturating_sub(bill[1].ns);
+            file.costs.price.is_worth(range.len(), saved).then_some(*range)
+        };
+        moves.iter().zip(file.bills(moves)).filter_map(pays).collect()
+    };
+    candidates(parallel::map(files.len(), keep))
 }
 
 /// Joins ranges that follow each other in a run: it costs nothing, and there are fewer of them.
 fn joined(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
-    let join = |(i, (file, moves)): (usize, (&Analysed, Vec<ByteRange>))| {
+    let moves = by_file(files.len(), &chosen);
+    let join = |i: usize| {
+        let (file, moves) = (&files[i], &moves[i]);
         let mut out: Vec<ByteRange> = Vec::with_capacity(moves.len());
-        for range in moves {
+        for &range in moves {
             match out.last_mut() {
                 Some(last)
                     if last.end == range.start
@@ -124,8 +136,7 @@ fn joined(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
                 _ => out.push(range),
             }
         }
-        out.into_iter().map(move |range| Candidate { file: i, range })
+        out
     };
-    let moves = by_file(files.len(), &chosen);
-    files.par_iter().zip(moves).enumerate().flat_map_iter(join).collect()
+    candidates(parallel::map(files.len(), join))
 }

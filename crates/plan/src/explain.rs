@@ -2,10 +2,10 @@
 
 use crate::file::{PlannedFile, PlannedRange};
 use crate::make::Kept;
+use crate::parallel;
 use crate::select::Analysed;
 use crate::source::MOST_RANGES;
 use fragmend_layout::{ByteRange, Layout};
-use rayon::prelude::*;
 use std::cmp::Reverse;
 
 /// The planned files. Those that save most time come first, so that an interrupted apply has done the best part.
@@ -16,22 +16,22 @@ pub fn entries(
     traced: bool,
 ) -> Vec<PlannedFile> {
     // File by file, so that the memory of each analysis is freed before the next file is planned.
-    let mut planned: Vec<(u128, PlannedFile)> = (files, analysed, moves)
-        .into_par_iter()
-        .filter(|(_, _, moves)| !moves.is_empty())
-        .flat_map_iter(|(kept, analysed, moves)| {
+    let files = files.into_iter().zip(analysed).zip(moves);
+    let planned = parallel::map_owned(
+        files.filter(|(_, moves)| !moves.is_empty()).collect(),
+        |((kept, analysed), moves)| {
             let (saved, ranges) = explain(&analysed, &kept.shared, &moves, traced);
-            let file = move |ranges: &[PlannedRange]| PlannedFile {
+            let file = |ranges: &[PlannedRange]| PlannedFile {
                 path: kept.path.as_path().into(),
                 file: kept.file,
                 size: kept.size,
                 ranges: ranges.to_vec(),
             };
             // No entry has more ranges than its reader accepts; a file may have several entries.
-            let entries = ranges.chunks(MOST_RANGES).map(file).collect::<Vec<_>>();
-            entries.into_iter().map(move |file| (saved, file))
-        })
-        .collect();
+            ranges.chunks(MOST_RANGES).map(|some| (saved, file(some))).collect::<Vec<_>>()
+        },
+    );
+    let mut planned: Vec<(u128, PlannedFile)> = planned.into_iter().flatten().collect();
     planned.sort_by_key(|(saved, file)| (Reverse(*saved), file.file));
     planned.into_iter().map(|(_, file)| file).collect()
 }

@@ -2,8 +2,8 @@
 //! paths of control characters, each of which is six bytes of JSON.
 
 use crate::file::{LeftAlone, Plan, PlannedFile};
+use crate::parallel;
 use fragmend_layout::PathText;
-use rayon::prelude::*;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -15,8 +15,8 @@ const ENTRY: u64 = 1024;
 /// Takes the last files out of `plan`, which save least, until it has at most `most` bytes when it is written,
 /// and notes how many; its summary is then of the others. Returns whether that was needed.
 pub(crate) fn fit(plan: &mut Plan, most: u64) -> bool {
-    let files = plan.files.par_iter().map(|f| length(&f.path) + f.ranges.len() as u64 * RANGE);
-    let left = plan.left_alone.par_iter().map(|l| length(&l.path) + 6 * l.reason.len() as u64);
+    let files = plan.files.iter().map(|f| length(&f.path) + f.ranges.len() as u64 * RANGE);
+    let left = plan.left_alone.iter().map(|l| length(&l.path) + 6 * l.reason.len() as u64);
     let entries = plan.files.len() + plan.left_alone.len() + plan.devices.len() + 4;
     let devices: u64 = plan.devices.iter().map(|d| length(&d.mount)).sum();
     if files.sum::<u64>() + left.sum::<u64>() + devices + entries as u64 * ENTRY <= most {
@@ -45,7 +45,7 @@ pub(crate) fn fit(plan: &mut Plan, most: u64) -> bool {
 /// How many of the first elements fit, and their bytes.
 fn first<T: Serialize + Sync>(list: &[T], most: u64) -> (usize, u64) {
     let mut sum = 0;
-    let lengths: Vec<u64> = list.par_iter().map(written).collect();
+    let lengths = parallel::map(list.len(), |i| written(&list[i]));
     let fit = lengths.iter().take_while(|length| {
         let fits = sum + **length <= most;
         sum += if fits { **length } else { 0 };

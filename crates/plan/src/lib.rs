@@ -26,6 +26,7 @@
 //! | `fit` | no plan is larger than what its reader accepts |
 //! | [`file`] | the plan as a file: its structure, writing it |
 //! | [`source`] | the plan as it is carried out, file by file; reading it |
+//! | `parallel` | one call for each of many items, on all processors |
 //! | `check` | whether it makes sense |
 
 mod bounded;
@@ -41,6 +42,7 @@ pub mod input;
 pub mod make;
 pub mod merge;
 pub mod outlook;
+mod parallel;
 pub mod readahead;
 pub mod requests;
 pub mod select;

@@ -11,6 +11,7 @@ use crate::fragments::Bill;
 use crate::input::{Basis, Policy, Settings};
 use crate::merge;
 use crate::outlook::{Outlook, weigh};
+use crate::parallel;
 use crate::requests::{self, Request, Shape};
 use crate::select::{Analysed, Candidate};
 use crate::source::LARGEST_FILE;
@@ -18,7 +19,6 @@ use crate::survey::{Survey, SurveyedFile};
 use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
-use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -76,13 +76,11 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
     let mut costs = costs_of(&devices, &loads, settings);
     // Accesses and extents need most of the memory: they are freed file by file.
-    let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = files
-        .into_par_iter()
-        .map(|file| {
-            let costs = costs[&file.layout.file.device].clone();
-            analyse(file, basis, settings, costs)
-        })
-        .unzip();
+    let both = parallel::map_owned(files, |file| {
+        let costs = costs[&file.layout.file.device].clone();
+        analyse(file, basis, settings, costs)
+    });
+    let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
     at_depth(&mut costs, &loads, &kept, &mut analysed);
     let is_cooled = settings.hot_fraction < 1.0;
     let mut cold: Vec<Vec<Request>> =
@@ -92,15 +90,12 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
     let curve = if wanted { curve(&analysed) } else { Vec::new() };
     let mut moves = moves(&chosen, &kept, &analysed);
-    let outlooks: Vec<Outlook> = (0..kept.len())
-        .into_par_iter()
-        .map(|i| {
-            let mut outlook = analysed[i].crossings().outlook();
-            outlook += weigh(&analysed[i], &cold[i], |_| {});
-            outlook += Outlook::of_ways(&analysed[i]);
-            outlook
-        })
-        .collect();
+    let outlooks = parallel::map(kept.len(), |i| {
+        let mut outlook = analysed[i].crossings().outlook();
+        outlook += weigh(&analysed[i], &cold[i], |_| {});
+        outlook += Outlook::of_ways(&analysed[i]);
+        outlook
+    });
     let mut summary = Summary {
         accesses,
         over_budget_bytes,
@@ -251,7 +246,7 @@ fn sum_up(
     moves: &[Vec<ByteRange>],
 ) -> Summary {
     let after = |i: usize| after(&analysed[i], outlooks[i].now, &cold[i], &moves[i]);
-    let after: Bill = (0..files.len()).into_par_iter().map(after).sum();
+    let after: Bill = parallel::map(files.len(), after).into_iter().sum();
     let before: Bill = outlooks.iter().map(|o| o.now).sum();
     let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
         moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()

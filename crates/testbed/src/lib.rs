@@ -23,6 +23,7 @@
 //! | [`measure`] | device counters and time around a unit of work, from a cold cache |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
 //! | [`noted`] | a trace that the reader itself writes |
+//! | [`columns`] | a trace as any Parquet reader sees it |
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
 //! | [`tools`] | fragmend itself, filefrag and sha256sum as functions |
@@ -37,6 +38,7 @@
 pub mod aging;
 pub mod bench;
 pub mod cleanup;
+pub mod columns;
 pub mod concurrency;
 pub mod database;
 pub mod demo;

@@ -200,14 +200,19 @@ pub fn try_run<S: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = S>,
 ) -> Result<String, String> {
-    let child = piped(program, args);
+    let mut command = Command::new(program);
+    told_by(program, command.args(args))
+}
+
+/// The part of it that needs to be built only once, whatever the arguments are.
+fn told_by(program: &str, command: &mut Command) -> Result<String, String> {
+    let child = piped(program, command);
     told(program, child.wait_with_output().expect("a child can be waited for"))
 }
 
 /// A child that was started, with nothing to read and its output piped.
-fn piped<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Child {
-    let mut command = Command::new(program);
-    let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+fn piped(program: &str, command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.stderr(Stdio::piped()).spawn().unwrap_or_else(|e| {
         panic!("{program} cannot be started ({e}): is it installed, are we root?")
     })
@@ -235,7 +240,12 @@ pub fn try_run_within<S: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = S>,
 ) -> Result<String, String> {
-    let child = piped(program, args);
+    let mut command = Command::new(program);
+    told_within(seconds, program, command.args(args))
+}
+
+fn told_within(seconds: u32, program: &str, command: &mut Command) -> Result<String, String> {
+    let child = piped(program, command);
     // Names this process and no later one of its id.
     let id = Pid::from_child(&child);
     let process = pidfd_open(id, PidfdFlags::empty()).expect("a child that is not waited for yet");

@@ -30,7 +30,11 @@ pub fn fragmend() -> PathBuf {
 /// # Panics
 /// When it fails, with what it printed.
 pub fn fragmend_json<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Value {
-    let text = fragmend_text(args);
+    json_of(Command::new(fragmend()).args(args))
+}
+
+fn json_of(fragmend: &mut Command) -> Value {
+    let text = json_text(fragmend);
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("fragmend's JSON ({e}): {text}"))
 }
 
@@ -39,14 +43,19 @@ pub fn fragmend_json<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Valu
 /// # Panics
 /// When it fails or has no such event.
 pub fn fragmend_event<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, event: &str) -> Value {
-    let text = fragmend_text(args);
+    event_of(Command::new(fragmend()).args(args), event)
+}
+
+fn event_of(fragmend: &mut Command, event: &str) -> Value {
+    let text = json_text(fragmend);
     let parse = |line: &str| serde_json::from_str::<Value>(line).ok();
     let found = text.lines().rev().filter_map(parse).find(|v| v["event"] == event);
     found.unwrap_or_else(|| panic!("fragmend printed no '{event}' event: {text}"))
 }
 
-fn fragmend_text<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> String {
-    finish(Command::new(fragmend()).args(args).arg("--json")).expect(&[0, 2])
+/// What a call of fragmend printed, with `--json` as its last argument.
+fn json_text(fragmend: &mut Command) -> String {
+    finish(fragmend.arg("--json")).expect(&[0, 2])
 }
 
 /// The beginning of the line that `record` and `auto` print once all of their programs are attached.

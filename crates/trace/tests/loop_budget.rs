@@ -3,12 +3,12 @@
 
 mod support;
 
-use fragmend_testbed::fio;
 use fragmend_testbed::measure::drop_caches;
+use fragmend_testbed::{columns, fio};
 use fragmend_trace::record::Options;
 use fragmend_trace::{Access, FileAccesses, Filter, Op, read};
 use std::collections::{BTreeMap, BTreeSet};
-use support::{accesses_of, bytes_column, image_with_file, python, traced};
+use support::{accesses_of, image_with_file, python, traced};
 
 const MIB: u64 = 1 << 20;
 
@@ -144,7 +144,7 @@ for at in range(0, 8 << 20, 16384):
         assert_eq!(direct, expected);
         // The columns say the same to other readers.
         if fold.is_none() {
-            let bytes: u64 = bytes_column(&image.scratch().join("trace.parquet")).iter().sum();
+            let bytes: u64 = columns::bytes(&image.scratch().join("trace.parquet")).iter().sum();
             assert!(bytes >= reads * 4096, "{bytes}");
         }
     }

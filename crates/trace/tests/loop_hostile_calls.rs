@@ -4,11 +4,12 @@
 
 mod support;
 
+use fragmend_testbed::columns;
 use fragmend_testbed::image::Image;
 use fragmend_trace::Level;
 use fragmend_trace::Op::{Fault, Read, Write};
 use fragmend_trace::record::Options;
-use support::{URING, accesses_of, bytes_column, image_with_file, python, ranges, traced};
+use support::{URING, accesses_of, image_with_file, python, ranges, traced};
 
 /// Python: `libc`, and libaio by bare system calls: `submit([iocb(...), ...])` and `reap(n)`.
 const AIO: &str = "
@@ -430,7 +431,7 @@ for _ in range(1000): os.read(f, 1000)
         let (summary, trace) =
             traced(&image, |o| o.max_ranges = Some(ranges), || python(load, &[&file]));
         let output = image.scratch().join("trace.parquet");
-        let bytes: u64 = bytes_column(&output).iter().sum();
+        let bytes: u64 = columns::bytes(&output).iter().sum();
         assert_eq!(summary.bytes(Read), read_bytes);
         if ranges == 4 {
             assert!(summary.meta.lost > 0 && bytes < read_bytes);
@@ -445,6 +446,6 @@ for _ in range(1000): os.read(f, 1000)
         assert!(wide > 2 * read_bytes, "{wide} bytes of windows: widened no more?");
     }
     let (_, _) = traced(&image, |_| {}, || python(load, &[&file]));
-    let bytes: u64 = bytes_column(&image.scratch().join("trace.parquet")).iter().sum();
+    let bytes: u64 = columns::bytes(&image.scratch().join("trace.parquet")).iter().sum();
     assert_eq!(bytes, read_bytes);
 }

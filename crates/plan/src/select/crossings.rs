@@ -6,7 +6,7 @@ use super::isolated::Isolated;
 use super::price::{Price, UNIT};
 use crate::outlook::{self, Outlook, Weighed};
 use fragmend_layout::ByteRange;
-use rayon::prelude::*;
+use rayon::slice::ParallelSliceMut;
 
 /// The points of one file where a range may end, with the time that a break there costs.
 #[derive(Debug)]

@@ -25,15 +25,16 @@
 
 use super::price::Price;
 use super::{Analysed, Candidate};
+use crate::parallel;
 use fragmend_layout::ByteRange;
-use rayon::prelude::*;
 
 /// A candidate, and the nanoseconds that it saves in one replay as far as it is known before all are chosen.
 type Priced = (Candidate, i128);
 
 /// The ranges that are worth their price, in the order of files and ranges.
 fn priced(files: &[Analysed], price: impl Fn(&Analysed) -> Price + Sync) -> Vec<Priced> {
-    let ranges = |(i, file): (usize, &Analysed)| {
+    let ranges = |i: usize| {
+        let file = &files[i];
         let (price, crossings) = (price(file), file.crossings());
         let mut chosen: Vec<(ByteRange, i128)> = crossings
             .best(&file.runs, price)
@@ -42,9 +43,13 @@ fn priced(files: &[Analysed], price: impl Fn(&Analysed) -> Price + Sync) -> Vec<
             .chain(crossings.isolated.best(price))
             .collect();
         chosen.sort_unstable();
-        chosen.into_iter().map(move |(range, ns)| (Candidate { file: i, range }, ns))
+        chosen
     };
-    files.par_iter().enumerate().flat_map_iter(ranges).collect()
+    let mut all = Vec::new();
+    for (file, ranges) in parallel::map(files.len(), ranges).into_iter().enumerate() {
+        all.extend(ranges.into_iter().map(|(range, ns)| (Candidate { file, range }, ns)));
+    }
+    all
 }
 
 /// The ranges that are worth this price, whatever that of their device.

@@ -3,13 +3,8 @@
 #![allow(dead_code)] // each test uses some of it
 
 use fragmend_testbed::image::{Image, run};
-use fragmend_trace::file::schema::column;
 use fragmend_trace::record::{Options, Summary, record};
 use fragmend_trace::{Access, FileAccesses, Filter, Op, Trace, read};
-use parquet::column::reader::get_typed_column_reader;
-use parquet::data_type::Int64Type;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -33,12 +28,16 @@ pub fn traced(
     // Whatever that costs.
     options.overhead = None;
     configure(&mut options);
-    let output = options.output.clone();
+    recorded(&options, Box::new(work))
+}
+
+/// The same for options that are complete: built once for a test program, whatever the work is.
+fn recorded(options: &Options, work: Box<dyn FnOnce() + '_>) -> (Summary, Trace) {
     let stop = AtomicBool::new(false);
     let (begun, begins) = mpsc::channel();
     let summary = std::thread::scope(|scope| {
         let recorder = scope.spawn(|| {
-            record(&options, &stop, &mut |_| {
+            record(options, &stop, &mut |_| {
                 let _ = begun.send(());
             })
         });
@@ -52,7 +51,7 @@ pub fn traced(
         }
         recorder.join().expect("the recorder does not panic").expect("it records")
     });
-    (summary, read(&output, &Filter::default()).expect("the trace is readable"))
+    (summary, read(&options.output, &Filter::default()).expect("the trace is readable"))
 }
 
 /// Ends a recording when it is dropped.
@@ -118,20 +117,4 @@ pub fn volume(accesses: &[Access]) -> (u64, u64) {
     accesses.iter().fold((0, 0), |(n, bytes), a| {
         (n + u64::from(a.count), bytes + u64::from(a.count) * u64::from(a.length))
     })
-}
-
-/// The column `bytes` of a trace, as any Parquet reader sees it.
-pub fn bytes_column(trace: &Path) -> Vec<u64> {
-    let reader = SerializedFileReader::new(File::open(trace).unwrap()).unwrap();
-    let mut all = Vec::new();
-    for group in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(group).unwrap();
-        let rows = group.metadata().num_rows() as usize;
-        let column = group.get_column_reader(column::BYTES).unwrap();
-        let mut values = Vec::new();
-        let mut column = get_typed_column_reader::<Int64Type>(column);
-        column.read_records(rows, None, None, &mut values).unwrap();
-        all.extend(values.into_iter().map(|bytes| bytes as u64));
-    }
-    all
 }

@@ -1,40 +1,10 @@
-//! Pictures of experiments, as SVG.
+//! Draws pictures, as SVG.
 
+use super::Plot;
 use fragmend_sys::output::{self, Audience};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::path::Path;
-
-/// What a picture shows.
-#[derive(Clone, Debug)]
-pub enum Plot {
-    /// Lines over a logarithmic axis of powers of two, or a linear one.
-    Lines {
-        /// Name of the file, without its ending.
-        name: String,
-        /// Above it.
-        title: String,
-        /// Below and beside it.
-        axes: [String; 2],
-        /// Whether the lower axis is logarithmic.
-        logarithmic: bool,
-        /// Names and points.
-        lines: Vec<(String, Vec<(f64, f64)>)>,
-    },
-    /// Groups of bars.
-    Bars {
-        /// Name of the file, without its ending.
-        name: String,
-        /// Above it.
-        title: String,
-        /// Beside it.
-        axis: String,
-        /// What the bars of a group are.
-        series: Vec<String>,
-        /// Names of the groups and heights of their bars.
-        groups: Vec<(String, Vec<f64>)>,
-    },
-}
 
 /// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
@@ -85,13 +55,6 @@ fn legend<'a>(chart: &mut Chart<'a, 'a>) -> Result<(), String> {
 }
 
 impl Plot {
-    /// Name of its file, without its ending.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Lines { name, .. } | Self::Bars { name, .. } => name,
-        }
-    }
-
     /// Draws it to a file in a directory.
     ///
     /// # Errors
