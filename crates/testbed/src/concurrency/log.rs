@@ -41,9 +41,13 @@ impl Place {
 
     /// What file `number` holds at `at`.
     fn content(number: u64, at: u64, bytes: &mut [u8]) {
-        for (place, byte) in (at..).zip(bytes) {
+        let (mut place, mut rest) = (at, bytes);
+        while !rest.is_empty() {
             let word = (place / 8 + (number << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            *byte = word.rotate_left(31).to_le_bytes()[(place % 8) as usize];
+            let of_word = &word.rotate_left(31).to_le_bytes()[(place % 8) as usize..];
+            let (head, tail) = rest.split_at_mut(rest.len().min(of_word.len()));
+            head.copy_from_slice(&of_word[..head.len()]);
+            (place, rest) = (place + head.len() as u64, tail);
         }
     }
 
