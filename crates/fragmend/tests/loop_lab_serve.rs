@@ -452,6 +452,24 @@ fn loop_what_is_missing_is_said_in_a_line() {
     assert!(code == Some(4) && said.contains("name another directory with --dir"), "{said}");
 }
 
+/// Nobody could be told its node.
+#[test]
+fn loop_a_drive_that_cannot_be_named_is_not_left() {
+    let dir = scratch::directory("lab");
+    for form in [&[][..], &["--json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        command.args(["lab", "serve", "nvme-b", "--size", "1M", "--dir"]).arg(dir.path());
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let ended = command.args(form).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.code() == Some(4) && said.lines().count() == 1, "{said}");
+        assert!(said.contains("No space left"), "{said}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let attached = run("losetup", ["--noheadings", "--output", "BACK-FILE"]);
+        assert!(!attached.contains(dir.path().to_str().unwrap()), "{attached}");
+    }
+}
+
 /// The report and the statistics have the form of their schemas.
 #[test]
 fn loop_documents_have_what_their_schemas_require() {

@@ -1,6 +1,7 @@
 //! `fragmend probe` on real loop devices: it reads no more than it says, writes nothing, tells what cannot be told, and
 //! keeps a profile that the library finds again.
 
+use fragmend_device::probe::pace::{Manner, Pace};
 use fragmend_device::profile;
 use fragmend_sys::block::BlockDevice;
 use fragmend_testbed::image::Image;
@@ -93,6 +94,24 @@ fn loop_a_probe_keeps_to_its_budget_and_its_profile_is_found() {
     fs::remove_file(dir.path().join("disk.img")).unwrap();
     let other = self::disk(dir.path(), 4);
     assert!(profile::stored(&device(Path::new(other.node())), &profiles).unwrap().is_none());
+}
+
+/// Programs that only discard or flush use the device, too.
+#[test]
+fn loop_who_discards_or_flushes_disturbs_a_probe() {
+    let dir = scratch::for_disks();
+    let disk = disk(dir.path(), 4);
+    let node = Path::new(disk.node());
+    let beside = |others: &dyn Fn()| {
+        let mut pace = Pace::new(Manner::Yielding, Some(device(node)));
+        pace.before();
+        others();
+        pace.after(0, Duration::ZERO);
+        pace.disturbed()
+    };
+    assert_eq!(beside(&|| ()), Some(0.0));
+    assert_eq!(beside(&|| drop(run("blkdiscard", ["-l", "4096", disk.node()]))), Some(1.0));
+    assert_eq!(beside(&|| File::open(node).and_then(|node| node.sync_all()).unwrap()), Some(1.0));
 }
 
 /// Without direct I/O a loop device is as fast as memory: that is said, and holds for it alone.

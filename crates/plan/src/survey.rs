@@ -28,8 +28,15 @@ pub struct Survey {
     pub ordered: bool,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,
-    /// The share of the places in which that was recorded which reached a device, in millionths; `None` if it was all.
-    pub places_ppm: Option<u32>,
+    /// If what reached a device was recorded in a part of all places at a time.
+    pub part: Option<Part>,
+}
+
+/// The part of all places in which a recording has what reached a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its share, in millionths.
+    pub places_ppm: u32,
     /// Reads that all disks below the recorded file systems have completed meanwhile, whoever issued them; `None` if one
     /// of them does not count its reads.
     pub device_reads: Option<u64>,

@@ -74,13 +74,14 @@ pub struct Thinned {
 impl Thinned {
     /// That of a survey; `None` if all was recorded.
     pub fn of(survey: &Survey) -> Option<Self> {
-        let share = f64::from(survey.places_ppm?) / 1e6;
+        let part = survey.part?;
+        let share = f64::from(part.places_ppm) / 1e6;
         let accesses = survey.files.iter().flat_map(|file| &file.accesses);
         let reached = accesses.filter(|a| a.op == Op::Miss || (a.direct && a.op == Op::Read));
         let counts = reached.map(|a| u64::from(a.count)).fold(0, u64::saturating_add);
         // Counts stand for places that were not recorded as well: what was not seen explains nothing.
         let seen = (counts as f64 * share) as u64;
-        Some(Self { share, unexplained: survey.device_reads.map(|all| all.saturating_sub(seen)) })
+        Some(Self { share, unexplained: part.device_reads.map(|all| all.saturating_sub(seen)) })
     }
 
     /// Whether so many of these accesses may have reached a device that they do not all come from the page cache.

@@ -3,7 +3,7 @@
 mod support;
 
 use fragmend_layout::{Access, CostModel, CostSource, DeviceKind, Op};
-use fragmend_plan::{Basis, Plan, Policy, Settings, Survey, Why, make};
+use fragmend_plan::{Basis, Part, Plan, Policy, Settings, Survey, Why, make};
 use support::*;
 
 /// Sixty-four windows of 128 KiB, each in 32 fragments.
@@ -73,18 +73,17 @@ fn reads_from_the_page_cache_weigh_nothing() {
     assert_eq!(plan.files[0].ranges.iter().map(|r| r.seen).sum::<u64>(), 64 * 3000);
     // The device did reads that may have been of places that were not recorded at the time.
     for (device_reads, why) in [(64 * 30, Why::NotSeenEnough), (64 * 29, Why::AllFromCache)] {
-        let thinned = |survey| Survey {
-            places_ppm: Some(20_000),
-            device_reads: Some(device_reads),
-            ..survey
+        let thinned = |survey, device_reads| {
+            let device_reads = Some(device_reads);
+            Survey { part: Some(Part { places_ppm: 20_000, device_reads }), ..survey }
         };
-        let s = leaves_it(thinned(seen(true)), why).summary;
+        let s = leaves_it(thinned(seen(true), device_reads), why).summary;
         assert_eq!(s.verdict.contains("2.0 % of all places"), why == Why::NotSeenEnough, "{s:?}");
         // Ten that were seen stand for 500, and explain ten.
         let mut accesses = reads.clone();
         accesses.push(read(0, 4 * KIB, 500));
-        let more = thinned(survey(&fragmented(), &accesses, &serial()));
-        leaves_it(Survey { misses: true, device_reads: Some(device_reads + 10), ..more }, why);
+        let more = Survey { misses: true, ..survey(&fragmented(), &accesses, &serial()) };
+        leaves_it(thinned(more, device_reads + 10), why);
     }
     // No row at all: the recorder has seen no miss, and so no file.
     let nothing = Survey { misses: true, devices: vec![device(serial())], ..Survey::default() };

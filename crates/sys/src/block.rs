@@ -54,6 +54,10 @@ pub struct Counters {
     pub written_bytes: u64,
     /// Total milliseconds that writes waited.
     pub write_wait_ms: u64,
+    /// Discards completed; 0 on kernels before 4.18.
+    pub discards: u64,
+    /// Flushes completed, those of a partition by its whole disk; 0 on kernels before 5.5.
+    pub flushes: u64,
     /// Requests in flight now.
     pub in_flight: u64,
 }
@@ -70,6 +74,8 @@ impl std::ops::Sub for Counters {
             writes_merged: self.writes_merged.saturating_sub(earlier.writes_merged),
             written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
             write_wait_ms: self.write_wait_ms.saturating_sub(earlier.write_wait_ms),
+            discards: self.discards.saturating_sub(earlier.discards),
+            flushes: self.flushes.saturating_sub(earlier.flushes),
             in_flight: self.in_flight,
         }
     }
@@ -219,6 +225,8 @@ impl BlockDevice {
             writes_merged: n[5],
             written_bytes: n[6] * SECTOR,
             write_wait_ms: n[7],
+            discards: n.get(11).copied().unwrap_or(0),
+            flushes: n.get(15).copied().unwrap_or(0),
             in_flight: n[8],
         })
     }

@@ -91,6 +91,7 @@ static __noinline int ends(__u32 index, __u64 address)
 	struct in_flight *request = bpf_map_lookup_elem(&issued, &address);
 	struct answers *all;
 	__u32 length, depth;
+	struct stats *s;
 	__u64 ns;
 
 	if (!disk || !request)
@@ -113,7 +114,12 @@ static __noinline int ends(__u32 index, __u64 address)
 		COUNT(all->in_flight, request->number);
 		COUNT(all->total_ns, ns);
 	}
-	bpf_map_delete_elem(&issued, &address);
+	/* The kernel may not have the lock of the table in time: then the next request at this address is wrong. */
+	if (bpf_map_delete_elem(&issued, &address)) {
+		s = my_stats();
+		if (s)
+			COUNT(s->unanswered, 1);
+	}
 	return done();
 }
 

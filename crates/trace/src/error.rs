@@ -62,7 +62,7 @@ pub enum TraceError {
         known: u32,
     },
     /// The output exists and is not a trace.
-    #[error("{} exists and is not a trace: choose another output or use --force", path.display())]
+    #[error("{} exists and is not a trace; choose another name or remove it (`fragmend record --force` replaces it)", path.display())]
     WouldOverwrite {
         /// The output.
         path: PathBuf,

@@ -69,7 +69,8 @@ impl Pace {
         if let (Some(before), Some(now)) = (self.before, now) {
             // Bytes, because the kernel may split and merge requests.
             let done = now - before;
-            self.disturbed += u64::from(done.writes > 0 || done.read_bytes > bytes);
+            let others = done.writes + done.discards + done.flushes;
+            self.disturbed += u64::from(others > 0 || done.read_bytes > bytes);
         }
         self.before = now;
         if self.manner == Manner::Yielding {
@@ -81,5 +82,5 @@ impl Pace {
 /// Requests between two looks.
 fn moved(now: Counters, before: Counters) -> u64 {
     let done = now - before;
-    done.reads + done.writes
+    done.reads + done.writes + done.discards + done.flushes
 }

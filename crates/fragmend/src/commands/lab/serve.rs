@@ -70,11 +70,14 @@ pub(super) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<Exit> {
         let _ = ask.send(());
     };
     let mut serving = Serving::start(&setup, &args.drive, &options, quit).map_err(usage)?;
-    show(serving.report(), ui)?;
-    // The sender is in the file `control`, which is served until the end.
-    let _ = asked.recv();
+    // A drive of which nobody could be told is of no use.
+    let shown = show(serving.report(), ui);
+    if shown.is_ok() {
+        // The sender is in the file `control`, which is served until the end.
+        let _ = asked.recv();
+    }
     end(&mut serving, &asked, ui)?;
-    Ok(Exit::DONE)
+    shown.map(|()| Exit::DONE)
 }
 
 /// Errors in what was asked for are wrong usage.
