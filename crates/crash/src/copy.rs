@@ -40,6 +40,8 @@ enum How {
         base: File,
         /// What reached the disk since.
         log: Arc<Log>,
+        /// What must be there, and what is: made once, as fresh memory is dear in a guest.
+        buffers: [Vec<u8>; 2],
     },
     /// Both sides are mapped.
     Mapped {
@@ -72,12 +74,13 @@ impl DiskCopy {
             ftruncate(&zeroes, BLOCK)?;
             How::Mapped {
                 base: Mapping::to_read(base, bytes as usize)?,
-                logged: Mapping::to_read(log.file(), log.bytes() as usize)?,
+                logged: Mapping::to_read(log.file(), log.bytes().max(1) as usize)?,
                 zeroes: Mapping::to_read(&zeroes, BLOCK as usize)?,
                 copy: Mapping::new(&file, (range.end - range.start) as usize)?,
             }
         } else {
-            How::Read { base: base.try_clone()?, log: Arc::clone(log) }
+            let buffers = [vec![0; CHUNK as usize], vec![0; CHUNK as usize]];
+            How::Read { base: base.try_clone()?, log: Arc::clone(log), buffers }
         };
         Ok(Self { range, file, filled, how })
     }
@@ -119,9 +122,8 @@ impl DiskCopy {
         const PIECE: usize = BLOCK as usize;
         let first = self.range.start;
         match &mut self.how {
-            How::Read { base, log } => {
+            How::Read { base, log, buffers: [wanted, found] } => {
                 let origins = Origins { base, log: Some(log.file()) };
-                let (mut wanted, mut found) = (vec![0; CHUNK as usize], vec![0; CHUNK as usize]);
                 let mut at = range.start;
                 while at < range.end {
                     let len = CHUNK.min(range.end - at);

@@ -87,6 +87,9 @@ impl Log {
                 end += len;
             }
         }
+        if end != size {
+            return Err(io::Error::new(ErrorKind::InvalidData, "its last entry is cut short"));
+        }
         Ok(Self { file, end, entries })
     }
 

@@ -18,6 +18,7 @@ pub fn map_owned<I: Send, T: Send>(items: Vec<I>, one: impl Fn(I) -> T + Sync) -
     let mut items = items.into_iter();
     let take = |part| Mutex::new(items.by_ref().take(part_of(count, part).len()).collect());
     let parts: Vec<Mutex<Vec<I>>> = (0..count.min(PARTS)).map(take).collect();
+    drop(items);
     in_parts(count, &|part, _| {
         let items = std::mem::take(&mut *parts[part].lock().expect("used once"));
         items.into_iter().map(&one).collect()

@@ -52,7 +52,8 @@ struct Config {
 
 const _: () = assert!(size_of::<Info>() == 232 && size_of::<Config>() == 304);
 
-/// Attaches a free loop device to a file, with direct I/O and sectors of this size; returns its node.
+/// Attaches a free loop device to a file, with direct I/O and sectors of this size, or with 0 as the kernel chooses them;
+/// returns its node.
 ///
 /// The kernel falls back to buffered I/O where the file has no direct I/O: see [`is_direct`].
 ///

@@ -1,11 +1,13 @@
 //! The file systems that the tests make: how each is made, mounted and checked.
 
 use crate::process::{run, try_run_within};
-use rustix::mount::MountFlags;
+use rustix::mount::{MountFlags, mount};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// One kind of file system, made in one way.
 #[derive(Debug)]
@@ -229,7 +231,7 @@ impl FileSystem {
     /// `mount(2)`, as the tests do it by the thousand.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's, or that it lasts too long.
     pub fn mount(&self, device: &Path, at: &Path, options: &str) -> Result<(), String> {
         let options = self.options.split(',').chain(options.split(','));
         let (to_read, own): (Vec<&str>, Vec<&str>) =
@@ -237,8 +239,17 @@ impl FileSystem {
         let flags = if to_read.is_empty() { MountFlags::empty() } else { MountFlags::RDONLY };
         let kind = self.make[0].strip_prefix("mkfs.").expect("the mkfs of one kind");
         let own = CString::new(own.join(",")).expect("no zero byte");
-        rustix::mount::mount(device, at, kind, flags, Some(&*own))
-            .map_err(|e| format!("mount -t {kind} -o {own:?} {}: {e}", device.display()))
+        let what = format!("mount -t {kind} -o {own:?} {}", device.display());
+        let (device, at) = (device.to_owned(), at.to_owned());
+        let (done, end) = channel();
+        // A thread of its own, because the call cannot be ended.
+        std::thread::spawn(move || {
+            let _ = done.send(mount(&device, &at, kind, flags, Some(&*own)));
+        });
+        match end.recv_timeout(Duration::from_secs(TOO_LONG.into())) {
+            Ok(mounted) => mounted.map_err(|e| format!("{what}: {e}")),
+            Err(_) => Err(format!("{what} has not ended after {TOO_LONG} s")),
+        }
     }
 
     /// Checks it, unmounted.

@@ -77,7 +77,7 @@ static __noinline int begins(__u32 index, __u64 address, __u32 bytes, __u32 writ
 		return done();
 	if (disk->completed || disk->last_reader != thread) {
 		__sync_fetch_and_add(&disk->read_bursts, 1);
-		__sync_fetch_and_add(&disk->in_flight_before, request.number - 1);
+		__sync_fetch_and_add(&disk->in_flight_before, request.number ? request.number - 1 : 0);
 		disk->last_reader = thread;
 		disk->completed = 0;
 	}
@@ -114,8 +114,11 @@ static __noinline int ends(__u32 index, __u64 address)
 		COUNT(all->in_flight, request->number);
 		COUNT(all->total_ns, ns);
 	}
-	/* The kernel may not have the lock of the table in time: then the next request at this address is wrong. */
+	/* The kernel may not have the lock of the table in time. The next request at this address does not add itself to
+	 * those in flight then.
+	 */
 	if (bpf_map_delete_elem(&issued, &address)) {
+		__sync_fetch_and_add(&disk->in_flight, 1);
 		s = my_stats();
 		if (s)
 			COUNT(s->unanswered, 1);
