@@ -27,7 +27,7 @@ pub struct DiskCopy {
     /// Bytes of the disk.
     range: Range<u64>,
     file: File,
-    /// Which blocks of the image hold anything but zeroes.
+    /// Which blocks of that range of the image hold anything but zeroes.
     filled: Vec<bool>,
     how: How,
 }
@@ -68,7 +68,7 @@ impl DiskCopy {
         assert!(range.start.is_multiple_of(BLOCK), "blocks of the image are looked at as a whole");
         let (base, log) = (view.base(), view.log());
         let bytes = base.metadata()?.len();
-        let filled = filled_blocks(base, bytes)?;
+        let filled = filled_blocks(base, &range)?;
         let how = if mapped {
             let zeroes = memfd_create("zeroes", MemfdFlags::CLOEXEC)?;
             ftruncate(&zeroes, BLOCK)?;
@@ -111,7 +111,7 @@ impl DiskCopy {
     /// Whether a block may hold anything but zeroes.
     fn is_filled(&self, view: &View, at: u64) -> bool {
         view.now().sources(at, BLOCK).any(|source| match source {
-            Source::Base => self.filled[(at / BLOCK) as usize],
+            Source::Base => self.filled[((at - self.range.start) / BLOCK) as usize],
             Source::Zero => false,
             Source::Log(_) => true,
         })
@@ -175,19 +175,21 @@ fn write_differing(file: &File, offset: u64, wanted: &[u8], found: &[u8]) -> io:
     Ok(())
 }
 
-/// Which blocks of the first `bytes` bytes of a file hold anything but zeroes.
-fn filled_blocks(file: &File, bytes: u64) -> io::Result<Vec<bool>> {
-    let mut filled = vec![false; bytes.div_ceil(BLOCK) as usize];
+/// Which blocks of a range of whole blocks of a file hold anything but zeroes.
+fn filled_blocks(file: &File, range: &Range<u64>) -> io::Result<Vec<bool>> {
+    let mut filled = vec![false; (range.end - range.start).div_ceil(BLOCK) as usize];
     let mut buffer = vec![0; CHUNK as usize];
-    let mut at = 0;
-    while at < bytes
+    let mut at = range.start;
+    while at < range.end
         && let Some(data) = next_data(file, at)
+        && data < range.end
     {
-        at = data / CHUNK * CHUNK;
-        let part = &mut buffer[..CHUNK.min(bytes - at) as usize];
+        at = data / BLOCK * BLOCK;
+        let part = &mut buffer[..CHUNK.min(range.end - at) as usize];
         file.read_exact_at(part, at)?;
-        for (n, block) in part.chunks(BLOCK as usize).enumerate() {
-            filled[(at / BLOCK) as usize + n] = block.iter().any(|byte| *byte != 0);
+        let first = ((at - range.start) / BLOCK) as usize;
+        for (block, filled) in part.chunks(BLOCK as usize).zip(&mut filled[first..]) {
+            *filled = block.iter().any(|byte| *byte != 0);
         }
         at += CHUNK;
     }

@@ -182,4 +182,20 @@ mod tests {
         std::fs::write(&path, [9; 100]).unwrap();
         assert!(Log::open(&path).is_err());
     }
+
+    /// Nothing behind its end is ever taken for what was written: not in a head, nor in the bytes of an entry.
+    #[test]
+    fn what_is_cut_short_is_no_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = Log::create(&path).unwrap();
+        log.flush(false).unwrap();
+        log.write(0, &[1; 512]).unwrap();
+        let (file, bytes) = (File::options().write(true).open(&path).unwrap(), log.bytes());
+        assert_eq!(Log::open(&path).unwrap().bytes(), bytes);
+        for cut in [1, 511, 512, 513] {
+            file.set_len(bytes - cut).unwrap();
+            assert!(Log::open(&path).is_err(), "{cut} bytes are missing");
+        }
+    }
 }

@@ -10,11 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of a sector of those without other wishes.
-const SECTOR_BYTES: u32 = 512;
-
-/// As the kernel chooses them: with direct I/O, at least those of the disk that the file is on.
-const OF_ITS_DISK: u32 = 0;
+/// Sectors as the kernel chooses them: with direct I/O, at least those of the disk that the file is on.
+const ANY_SECTORS: u32 = 0;
 
 /// A loop device; detached when dropped, or when a signal ends the process.
 #[derive(Debug)]
@@ -33,7 +30,7 @@ impl LoopDevice {
     /// When it cannot be opened or attached.
     pub fn attach(file: &Path) -> Self {
         let open = File::options().read(true).write(true).open(file);
-        let device = open.and_then(|file| Self::with_sectors(&file, OF_ITS_DISK));
+        let device = open.and_then(|file| Self::attach_open(&file));
         device.unwrap_or_else(|e| panic!("{} as a loop device: {e}", file.display()))
     }
 
@@ -42,11 +39,7 @@ impl LoopDevice {
     /// # Errors
     /// Those of [`fragmend_sys::loop_device::attach`].
     pub fn attach_open(file: &File) -> io::Result<Self> {
-        Self::with_sectors(file, SECTOR_BYTES)
-    }
-
-    fn with_sectors(file: &File, bytes: u32) -> io::Result<Self> {
-        let node = fragmend_sys::loop_device::attach(file, bytes)?;
+        let node = fragmend_sys::loop_device::attach(file, ANY_SECTORS)?;
         let node = node.to_string_lossy().into_owned();
         let ticket = cleanup::register(Undo::Loop(node.clone()));
         // As the kernel names it, also where it has no name.

@@ -47,13 +47,21 @@ static __always_inline __u32 log_up(__u32 n)
 	return (log | n >> 1) + 1;
 }
 
+/* A request could not be entered into the table of those in flight, or not be removed from it. */
+static __always_inline void count_unanswered(void)
+{
+	struct stats *s = my_stats();
+
+	if (s)
+		COUNT(s->unanswered, 1);
+}
+
 /* A read or write is issued. */
 static __noinline int begins(__u32 index, __u64 address, __u32 bytes, __u32 write)
 {
 	struct in_flight request = { .bytes = bytes, .write = write };
 	__u32 thread = bpf_get_current_pid_tgid();
 	struct disk *disk = bpf_map_lookup_elem(&disks, &index);
-	struct stats *s;
 	int error;
 
 	if (!disk)
@@ -67,9 +75,7 @@ static __noinline int begins(__u32 index, __u64 address, __u32 bytes, __u32 writ
 		return done();
 	}
 	if (error) {
-		s = my_stats();
-		if (s)
-			COUNT(s->unanswered, 1);
+		count_unanswered();
 		return done();
 	}
 	__sync_fetch_and_add(&disk->in_flight, 1);
@@ -91,7 +97,6 @@ static __noinline int ends(__u32 index, __u64 address)
 	struct in_flight *request = bpf_map_lookup_elem(&issued, &address);
 	struct answers *all;
 	__u32 length, depth;
-	struct stats *s;
 	__u64 ns;
 
 	if (!disk || !request)
@@ -119,9 +124,7 @@ static __noinline int ends(__u32 index, __u64 address)
 	 */
 	if (bpf_map_delete_elem(&issued, &address)) {
 		__sync_fetch_and_add(&disk->in_flight, 1);
-		s = my_stats();
-		if (s)
-			COUNT(s->unanswered, 1);
+		count_unanswered();
 	}
 	return done();
 }

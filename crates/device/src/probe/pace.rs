@@ -69,8 +69,7 @@ impl Pace {
         if let (Some(before), Some(now)) = (self.before, now) {
             // Bytes, because the kernel may split and merge requests.
             let done = now - before;
-            let others = done.writes + done.discards + done.flushes;
-            self.disturbed += u64::from(others > 0 || done.read_bytes > bytes);
+            self.disturbed += u64::from(besides_reads(done) > 0 || done.read_bytes > bytes);
         }
         self.before = now;
         if self.manner == Manner::Yielding {
@@ -82,5 +81,10 @@ impl Pace {
 /// Requests between two looks.
 fn moved(now: Counters, before: Counters) -> u64 {
     let done = now - before;
-    done.reads + done.writes + done.discards + done.flushes
+    done.reads + besides_reads(done)
+}
+
+/// Requests that are no reads, so none of a probe's.
+fn besides_reads(done: Counters) -> u64 {
+    done.writes + done.discards + done.flushes
 }
