@@ -75,6 +75,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d '
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l rated-writes -d 'What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l picture -d 'Draw what each amount of writing would save to this file (SVG)' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'How many files to show' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l measure -d 'Time a sample of the recorded reads where the data is now, past the page cache, and plan with what fragments cost there: at most 64 MiB, three times'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l assume-cold -d 'Plan for a cold start (boot, batch job, fail-over): as if nothing were in the page cache at first, whatever reached the device while it was recorded'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l check -d 'Put the result into the exit status: it contains 2 if something could be improved'

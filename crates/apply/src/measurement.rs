@@ -90,6 +90,8 @@ pub enum NotMeasured {
     NothingToRead,
     /// The file system, or the kernel, refuses reads past the page cache.
     Refused,
+    /// The rounds differ by more than what was to be measured.
+    Unclear,
     /// The run was stopped.
     Interrupted,
     /// A read failed, or a file has changed meanwhile.

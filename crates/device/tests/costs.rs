@@ -29,11 +29,14 @@ fn off(ours: u64, theirs: f64) -> f64 {
     (ours as f64 - theirs).abs() / theirs
 }
 
-/// Mean times of many reads at random multiples of their length in what is written.
+/// Mean times of many reads that begin at random units of what is written.
 fn simulated(drive: &mut Simulated, length: u64, depth: u32) -> (f64, f64) {
     let mut rng = fastrand::Rng::with_seed(99);
     let mut elapsed = |count: u32| {
-        let place = |_| Read { at: rng.u64(0..WRITTEN / length) * length, bytes: length as u32 };
+        let place = |_| {
+            let at = rng.u64(0..=(WRITTEN - length) / 4096) * 4096;
+            Read { at, bytes: length as u32 }
+        };
         let reads: Vec<Read> = (0..count).map(place).collect();
         drive.elapsed(&reads, depth, &|| false).expect("reads") as f64
     };

@@ -155,6 +155,15 @@ pub struct Split {
     pub requests: u64,
     /// Sum of [`CostModel::seek_ns`] over consecutive requests.
     pub seek_ns: u64,
+    /// Whether a part of it has moved and the rest has not: the two were written at different times, and may meet on a die.
+    pub torn: bool,
+}
+
+impl Split {
+    /// A read of one request without a seek.
+    pub fn whole(bytes: u64) -> Self {
+        Self { bytes, requests: 1, seek_ns: 0, torn: false }
+    }
 }
 
 /// What a read costs but for its seeks: what [`CostModel::read_ns`] needs of the model, so that it is looked up once
@@ -261,16 +270,17 @@ impl CostModel {
     /// Nanoseconds of elapsed time that one such read lasts on average while `depth` of them are always in flight.
     /// `depth` of at most 1: each read is issued when the one before is done.
     pub fn read_ns(&self, split: Split, depth: f64) -> f64 {
-        self.unseeking(split.bytes, split.requests, depth).read_ns(split.seek_ns)
+        self.unseeking(split, depth).read_ns(split.seek_ns)
     }
 
-    /// The same for reads of `bytes` in `requests` requests, whatever their seeks.
-    pub fn unseeking(&self, bytes: u64, requests: u64, depth: f64) -> Unseeking {
-        let whole = bytes as f64;
-        let requests = requests.max(1) as f64;
+    /// The same for reads that are split so, whatever their seeks.
+    pub fn unseeking(&self, split: Split, depth: f64) -> Unseeking {
+        let whole = split.bytes as f64;
+        let requests = split.requests.max(1) as f64;
         let bytes = whole / requests;
         let depth = depth.max(1.0);
-        let alone = self.burst_ns(bytes, requests);
+        let torn_ns = if split.torn { self.torn_ns(whole) } else { 0.0 };
+        let alone = self.burst_ns(bytes, requests) + torn_ns;
         // No more than what one read costs alone can overlap with the others, and no device is quicker than its
         // intervals.
         let paced_ns = if depth == 1.0 {
@@ -287,12 +297,12 @@ impl CostModel {
 
     /// The same if the requests of the read were at places that have nothing to do with each other, as those of data are that
     /// was written at different times. Which it is cannot be seen: the two are how well the cost of a split is known.
-    pub fn unseeking_apart(&self, bytes: u64, requests: u64, depth: f64) -> Unseeking {
-        if requests <= 1 || !self.knows_neighbours() {
-            return self.unseeking(bytes, requests, depth);
+    pub fn unseeking_apart(&self, split: Split, depth: f64) -> Unseeking {
+        if split.requests <= 1 || !self.knows_neighbours() {
+            return self.unseeking(split, depth);
         }
-        let requests = requests as f64;
-        let (bytes, depth) = (bytes as f64 / requests, depth.max(1.0));
+        let requests = split.requests as f64;
+        let (bytes, depth) = (split.bytes as f64 / requests, depth.max(1.0));
         let deepest = f64::from(self.deepest());
         let beyond = (requests - deepest).max(0.0);
         let burst = self.at(bytes, requests.min(deepest), |r| r.burst_ns);
@@ -300,6 +310,17 @@ impl CostModel {
         let paced_ns =
             if depth == 1.0 { 0.0 } else { requests * self.interval_ns(bytes, requests * depth) };
         Unseeking { overlapped_ns: alone / depth, paced_ns, depth }
+    }
+
+    /// The same if each request after the first costs so many nanoseconds of elapsed time, as was measured.
+    pub fn unseeking_with(&self, split: Split, depth: f64, one_more_ns: f64) -> Unseeking {
+        let whole = self.unseeking(Split { requests: 1, torn: false, ..split }, depth);
+        let torn_ns = if split.torn { self.torn_ns(split.bytes as f64) } else { 0.0 } / whole.depth;
+        let more = (split.requests.saturating_sub(1)) as f64 * one_more_ns + torn_ns;
+        let ns = whole.read_ns(0);
+        // Not even many splits make a read quicker than its bytes.
+        let ns = (ns + more).max(ns / 4.0);
+        Unseeking { overlapped_ns: ns, paced_ns: 0.0, depth: whole.depth }
     }
 
     /// Nanoseconds that the device needs to read so many bytes in long requests, one after the other.
@@ -314,9 +335,22 @@ impl CostModel {
             return self.at(bytes, 1.0, |r| r.burst_ns);
         }
         let deepest = f64::from(self.deepest());
-        let burst = self.at(bytes, requests.min(deepest), RequestCost::neighbours_ns);
+        let burst = self.split_ns(bytes, requests.min(deepest));
         let beyond = (requests - deepest).max(0.0);
         if beyond == 0.0 { burst } else { burst + beyond * self.one_more_ns(bytes) }
+    }
+
+    /// Nanoseconds of a burst of so many neighbours: between the figures for as many bytes in all, in fewer and in more
+    /// requests.
+    fn split_ns(&self, bytes: f64, requests: f64) -> f64 {
+        if !self.knows_neighbours() {
+            return self.at(bytes, requests, |r| r.burst_ns);
+        }
+        let row = self.reads.chunk_by(|a, b| a.request_bytes == b.request_bytes).next();
+        let numbers = row.into_iter().flatten().map(|r| f64::from(r.in_flight));
+        let ns = |n: f64| self.at(bytes * requests / n, n, RequestCost::neighbours_ns);
+        let points = numbers.map(|n| (n, ns(n)));
+        between(points, requests, false)
     }
 
     /// Nanoseconds that a further request of `bytes` adds to a read that is in many: where neighbours were not measured, an
@@ -332,8 +366,15 @@ impl CostModel {
         ((burst(deepest) - burst(before)) / (deepest - before)).max(0.0)
     }
 
+    /// Nanoseconds by which a read of `bytes` lasts longer whose halves are at places that have nothing to do with each
+    /// other.
+    fn torn_ns(&self, bytes: f64) -> f64 {
+        let halves = |figure: fn(&RequestCost) -> u64| self.at(bytes / 2.0, 2.0, figure);
+        (halves(|r| r.burst_ns) - halves(RequestCost::neighbours_ns)).max(0.0)
+    }
+
     /// Whether bursts of neighbours were measured.
-    fn knows_neighbours(&self) -> bool {
+    pub fn knows_neighbours(&self) -> bool {
         self.reads.iter().any(|r| r.split_ns.is_some())
     }
 

@@ -14,7 +14,7 @@ fn card() -> CostModel {
 }
 
 fn split(bytes: u64, requests: u64) -> Split {
-    Split { bytes, requests, seek_ns: 0 }
+    Split { requests, ..Split::whole(bytes) }
 }
 
 #[test]
@@ -61,12 +61,44 @@ fn a_split_costs_what_neighbours_do() {
     assert_eq!([ns(1000, 1, 1.0), ns(4000, 4, 1.0), ns(8000, 8, 1.0)], [400.0, 440.0, 520.0]);
     assert_eq!(ns(16_000, 16, 1.0), 520.0 + 8.0 * 20.0);
     let apart =
-        |requests, depth| drive.unseeking_apart(1000 * requests, requests, depth).read_ns(0);
+        |requests, depth| drive.unseeking_apart(split(1000 * requests, requests), depth).read_ns(0);
     assert_eq!([apart(1, 1.0), apart(4, 1.0), apart(10, 1.0)], [400.0, 1600.0, 3360.0]);
     assert_eq!(apart(4, 4.0), 400.0);
     // With others in flight, the drive is as busy with it as with one request of 8000 bytes: that needs more than eight.
     assert_eq!([ns(8000, 1, 4.0), ns(8000, 8, 4.0)], [400.0; 2]);
     assert_eq!(ns(64_000, 64, 64.0), 400.0 + 56_000.0 * 320.0 / 7000.0);
+}
+
+#[test]
+fn what_one_more_request_costs_may_be_known() {
+    let card = card();
+    let ns = |requests, depth, more: f64| {
+        card.unseeking_with(split(10_000, requests), depth, more).read_ns(0)
+    };
+    let whole = card.read_ns(split(10_000, 1), 1.0);
+    assert_eq!([ns(1, 1.0, 7.0), ns(5, 1.0, 7.0)], [whole, whole + 28.0]);
+    assert_eq!(ns(3, 4.0, 7.0), card.read_ns(split(10_000, 1), 4.0) + 14.0);
+    // Splits may be quicker, but not without end.
+    assert_eq!([ns(3, 1.0, -50.0), ns(1000, 1.0, -50.0)], [whole - 100.0, whole / 4.0]);
+}
+
+#[test]
+fn parts_that_were_written_at_different_times_may_meet() {
+    let one = |request_bytes, in_flight, burst_ns, split_ns| RequestCost {
+        split_ns,
+        ..cost(request_bytes, in_flight, burst_ns, 100)
+    };
+    let reads = vec![
+        one(1000, 1, 400, None),
+        one(1000, 2, 700, Some(450)),
+        one(2000, 1, 410, None),
+        one(2000, 2, 900, Some(500)),
+    ];
+    let drive = CostModel::new(CostSource::Probed, reads, Vec::new()).unwrap();
+    let ns = |torn| drive.read_ns(Split { torn, ..split(2000, 2) }, 1.0);
+    assert_eq!([ns(false), ns(true)], [450.0, 450.0 + 250.0]);
+    let torn = Split { torn: true, ..split(10_000, 2) };
+    assert_eq!(card().read_ns(torn, 1.0), card().read_ns(split(10_000, 2), 1.0));
 }
 
 #[test]

@@ -308,7 +308,7 @@ mod tests {
             let found = CostModel::observed(&load(&every_class(), 50, ns), false).unwrap();
             assert_eq!(found.source, CostSource::Observed);
             for (bytes, requests) in [(4096, 1), (1 << 17, 1), (1 << 17, 8), (1 << 17, 30)] {
-                let read = found.read_ns(Split { bytes, requests, seek_ns: 0 }, 1.0);
+                let read = found.read_ns(Split { requests, ..Split::whole(bytes) }, 1.0);
                 let truly = ns(bytes / requests, requests as u32);
                 assert!((read / truly - 1.0).abs() < 0.01, "{name}, {bytes} in {requests}: {read}");
             }
@@ -326,7 +326,7 @@ mod tests {
         seen.requests[6].total_ns += 1_000_000_000;
         let found = CostModel::observed(&seen, false).unwrap();
         for (bytes, requests) in [(4096, 1), (1 << 17, 1), (1 << 17, 8), (1 << 17, 30)] {
-            let read = found.read_ns(Split { bytes, requests, seek_ns: 0 }, 1.0);
+            let read = found.read_ns(Split { requests, ..Split::whole(bytes) }, 1.0);
             let truly = wide(bytes / requests, requests as u32);
             assert!((read / truly - 1.0).abs() < 0.2, "{bytes} in {requests}: {read} of {truly}");
         }
@@ -337,19 +337,18 @@ mod tests {
         for kind in [DeviceKind::Card, DeviceKind::Flash, DeviceKind::Nvme] {
             let drive = CostModel::guessed(kind);
             let burst = |bytes: u64, n: u32| {
-                let split =
-                    Split { bytes: bytes * u64::from(n), requests: u64::from(n), seek_ns: 0 };
+                let split = Split { requests: u64::from(n), ..Split::whole(bytes * u64::from(n)) };
                 drive.read_ns(split, 1.0)
             };
             let found = CostModel::observed(&load(&every_class(), 50, &burst), false).unwrap();
             // What matters is what is saved: 128 KiB in 8 and 32 requests, and in one.
             for requests in [8, 32] {
                 let saved = |model: &CostModel| {
-                    let read = |requests| Split { bytes: 1 << 17, requests, seek_ns: 0 };
+                    let read = |requests| Split { requests, ..Split::whole(1 << 17) };
                     model.read_ns(read(requests), 1.0) - model.read_ns(read(1), 1.0)
                 };
                 let (ours, truly) = (saved(&found), saved(&drive));
-                let alone = drive.read_ns(Split { bytes: 1 << 17, requests: 1, seek_ns: 0 }, 1.0);
+                let alone = drive.read_ns(Split::whole(1 << 17), 1.0);
                 assert!(
                     (ours - truly).abs() < 0.15 * alone.max(truly),
                     "{kind:?}: {ours}, {truly}"

@@ -156,7 +156,7 @@ mod tests {
     use crate::Split;
 
     fn read_us(kind: DeviceKind, bytes: u64, requests: u64, depth: f64) -> f64 {
-        let split = Split { bytes, requests, seek_ns: 0 };
+        let split = Split { requests, ..Split::whole(bytes) };
         CostModel::guessed(kind).read_ns(split, depth) / 1e3
     }
 

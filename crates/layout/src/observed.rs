@@ -35,6 +35,10 @@ pub struct ObservedLoad {
     pub read_bursts: u64,
     /// The sum over these bursts of the requests in flight when each began, without itself.
     pub in_flight_before: u64,
+    /// The sum over these bursts of the other bursts of which a request was in flight when each began; `None` in older
+    /// traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bursts_before: Option<u64>,
     /// Reads that the device has completed during the whole recording, by its own counter, also where it was not watched;
     /// `None` where it does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,13 +57,17 @@ impl ObservedLoad {
     /// on average; at least 1. `None` if no read was seen.
     ///
     /// A burst of more requests than one read has is several reads that a program issued together: beside what was in flight
-    /// before, each of them meets half of the others, on average.
+    /// before, each of them meets half of the others, on average. Reads of which a part is done are in flight as others are:
+    /// where only requests were counted, each read counts as the part of its requests that is not done.
     pub fn depth(&self, requests: f64) -> Option<f64> {
         let bursts = self.read_bursts.max(1) as f64;
-        let before = self.in_flight_before as f64 / bursts;
         let reads = self.reads() as f64 / bursts / requests.max(1.0);
+        let before = match self.bursts_before {
+            Some(before) => before as f64 / bursts * reads.max(1.0),
+            None => self.in_flight_before as f64 / bursts / requests.max(1.0),
+        };
         let together = (reads - 1.0).max(0.0) / 2.0;
-        (self.read_bursts > 0).then(|| 1.0 + before / requests.max(1.0) + together)
+        (self.read_bursts > 0).then_some(1.0 + before + together)
     }
 }
 
@@ -107,6 +115,12 @@ mod tests {
             in_flight: 720 * 40,
             total_ns: 1,
         }];
-        assert_eq!(ObservedLoad { requests, ..load(10, 0) }.depth(8.0), Some(5.0));
+        let together = ObservedLoad { requests, ..load(10, 0) };
+        assert_eq!(together.depth(8.0), Some(5.0));
+        // Of each read in flight half of the requests are done; and each burst is nine reads.
+        let parts = ObservedLoad { bursts_before: Some(30), ..load(10, 120) };
+        assert_eq!((parts.depth(8.0), load(10, 120).depth(8.0)), (Some(4.0), Some(2.5)));
+        let together = ObservedLoad { bursts_before: Some(10), ..together };
+        assert_eq!(together.depth(8.0), Some(14.0));
     }
 }

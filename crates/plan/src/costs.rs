@@ -4,11 +4,12 @@
 //! guess, if the requests that were seen determine a model ([`CostModel::observed`]); if not, the guess stays and the
 //! plan says why.
 
-use crate::file::Device;
+use crate::file::{Device, Summary};
 use crate::input::Settings;
 use crate::select::price::Price;
 use fragmend_layout::{CostModel, CostSource, ObservedLoad, Split, Undetermined, Unseeking};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// What reads cost on one device, at the depth that was seen.
 #[derive(Clone, Debug)]
@@ -28,6 +29,38 @@ pub struct Costs {
     pub min_gain_s_per_gib: f64,
     /// Why the requests that were observed are not where the model comes from, if there were any.
     pub undetermined: Option<Undetermined>,
+    /// What one more request of a read costs where the data is now, if that was measured.
+    pub one_more: Option<OneMore>,
+}
+
+/// What one more request of a read costs where the data is now: a sample of the recorded reads was timed. The model knows
+/// what reads cost whose data is contiguous, but not how the drive has placed the fragments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OneMore {
+    /// Nanoseconds, of elapsed time at the depth at which the sample was replayed; below zero where a split read is quicker.
+    pub ns: f64,
+    /// Reads of the sample.
+    pub reads: u64,
+}
+
+/// What fragments cost where they are.
+#[derive(Clone, Debug, Default)]
+pub struct Timed {
+    /// By the device number of the file system, where that was measured.
+    pub one_more: BTreeMap<u64, OneMore>,
+    /// Why it was not, if it was to be.
+    pub why_not: Option<String>,
+}
+
+impl OneMore {
+    /// Of a sample that lasted so many seconds, by what the planner says of it `now` and with all of its files `contiguous`.
+    /// `None` where contiguous files would need as many requests.
+    pub fn of(seconds: f64, reads: u64, now: &Summary, contiguous: &Summary) -> Option<Self> {
+        let more =
+            now.requests_before.checked_sub(contiguous.requests_before).filter(|n| *n > 0)?;
+        let ns = (seconds - contiguous.seconds_before) * 1e9 / more as f64;
+        ns.is_finite().then_some(Self { ns, reads })
+    }
 }
 
 /// A move has to pay for itself within so many replays of what was recorded, if nothing else is asked for.
@@ -57,6 +90,7 @@ impl Costs {
             price: Price::per_gib(min_gain_s_per_gib),
             min_gain_s_per_gib,
             undetermined,
+            one_more: None,
         }
     }
 
@@ -74,10 +108,21 @@ impl Costs {
         !self.model.seeks().is_empty()
     }
 
+    /// Whether a read costs more where a part of it has moved and the rest has not than where it crosses another break.
+    pub fn tears(&self) -> bool {
+        self.far_ns > 0 || self.model.knows_neighbours()
+    }
+
     /// Prices reads at the depth that was seen.
     pub fn clock(&self) -> Clock<'_> {
         let known = FxHashMap::default();
-        Clock { model: &self.model, depth: self.depth, apart: false, known }
+        Clock {
+            model: &self.model,
+            depth: self.depth,
+            apart: false,
+            one_more: self.one_more,
+            known,
+        }
     }
 
     /// Prices reads whose requests are at places that have nothing to do with each other.
@@ -87,7 +132,7 @@ impl Costs {
 
     /// Prices reads one after the other.
     pub fn clock_alone(&self) -> Clock<'_> {
-        Clock { depth: 1.0, ..self.clock() }
+        Clock { depth: 1.0, one_more: None, ..self.clock() }
     }
 }
 
@@ -98,8 +143,10 @@ pub struct Clock<'a> {
     depth: f64,
     /// Whether the requests of a read are not neighbours.
     apart: bool,
-    /// By bytes and requests.
-    known: FxHashMap<(u64, u64), Unseeking>,
+    /// What each request after the first costs, where that was measured.
+    one_more: Option<OneMore>,
+    /// By bytes and requests, and whether the read is torn.
+    known: FxHashMap<(u64, u64, bool), Unseeking>,
 }
 
 /// More kinds of reads than this are not remembered.
@@ -114,15 +161,17 @@ impl Clock<'_> {
         if self.known.len() > MOST_KNOWN {
             self.known.clear();
         }
-        let Split { bytes, requests, seek_ns } = split;
+        let Split { bytes, requests, seek_ns, torn } = split;
         let look_up = || {
-            if self.apart {
-                self.model.unseeking_apart(bytes, requests, self.depth)
+            if let Some(more) = self.one_more {
+                self.model.unseeking_with(split, self.depth, more.ns)
+            } else if self.apart {
+                self.model.unseeking_apart(split, self.depth)
             } else {
-                self.model.unseeking(bytes, requests, self.depth)
+                self.model.unseeking(split, self.depth)
             }
         };
-        self.known.entry((bytes, requests)).or_insert_with(look_up).read_ns(seek_ns)
+        self.known.entry((bytes, requests, torn)).or_insert_with(look_up).read_ns(seek_ns)
     }
 }
 
@@ -136,7 +185,7 @@ mod tests {
         let drive = CostModel::guessed(kind);
         let class = |(bytes, n): (u64, u32)| {
             let many = u64::from(n);
-            let split = Split { bytes: bytes * many, requests: many, seek_ns: 0 };
+            let split = Split { requests: many, ..Split::whole(bytes * many) };
             ObservedRequests {
                 write: false,
                 up_to_bytes: bytes,
@@ -201,12 +250,12 @@ mod tests {
         let costs = costs.at_depth_of(&load, 4.0);
         assert_eq!((costs.depth, costs.depth_seen), (4.0, true));
         // A clock says what the model says.
-        let split = Split { bytes: 1 << 17, requests: 4, seek_ns: 0 };
+        let split = Split { requests: 4, ..Split::whole(1 << 17) };
         let (mut deep, mut alone) = (costs.clock(), costs.clock_alone());
         for _ in 0..2 {
             assert_eq!(deep.read_ns(split), costs.model.read_ns(split, 4.0));
             assert_eq!(alone.read_ns(split), costs.model.read_ns(split, 1.0));
         }
-        assert_eq!(deep.read_ns(Split { bytes: 0, requests: 0, seek_ns: 0 }), 0.0);
+        assert_eq!(deep.read_ns(Split { requests: 0, ..Split::whole(0) }), 0.0);
     }
 }

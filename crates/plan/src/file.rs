@@ -214,6 +214,14 @@ pub struct Summary {
     /// the costs, or on a disk the order of reads is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_note: Option<String>,
+    /// Nanoseconds of elapsed time that one more request of a read costs where the data is now, if recorded reads were timed;
+    /// below zero where reads that are split are quicker.
+    #[schemars(extend("x-unit" = "nanoseconds"))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_more_request_ns: Option<f64>,
+    /// Reads that were timed for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timed_reads: Option<u64>,
     /// Reads of programs in flight at a time; of several devices, the mean by time. 1 if that was not seen.
     #[serde(default)]
     pub depth: f64,

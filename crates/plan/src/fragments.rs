@@ -19,6 +19,8 @@ pub struct Fragments {
     seeks: Vec<u64>,
     /// How each fragment touches the one before it on the device; empty where none does.
     joins: Vec<Join>,
+    /// Whether each fragment has moved; empty where none has.
+    moved: Vec<bool>,
 }
 
 /// How a fragment touches the one before it on the device.
@@ -114,7 +116,7 @@ impl Fragments {
         } else {
             std::iter::once(0).chain(pairs().map(seek)).collect()
         };
-        Self { fragments, seeks, joins }
+        Self { fragments, seeks, joins, moved: Vec::new() }
     }
 
     /// Number of fragments that `range` touches.
@@ -191,7 +193,9 @@ impl Fragments {
             Some(seeks) => seeks.iter().sum(),
             None => 0,
         };
-        Split { bytes: lengths().sum(), requests, seek_ns }
+        let moved = self.moved.get(first..first + touched.len()).unwrap_or_default();
+        let torn = moved.windows(2).any(|pair| pair[0] != pair[1]);
+        Split { bytes: lengths().sum(), requests, seek_ns, torn }
     }
 
     /// The requests of a read whose fragments may touch on the device.
@@ -222,8 +226,10 @@ impl Fragments {
             fragments: Vec::with_capacity(self.fragments.len()),
             seeks: Vec::with_capacity(self.seeks.len()),
             joins: Vec::with_capacity(self.joins.len()),
+            moved: Vec::new(),
         };
         let (seeks, joins) = (!self.seeks.is_empty(), !self.joins.is_empty());
+        let any = !moves.is_empty();
         let mut moves = moves.iter().copied().peekable();
         // Whether the last fragment has moved.
         let mut moved = false;
@@ -245,6 +251,9 @@ impl Fragments {
                 });
                 if !joined {
                     out.fragments.push(ByteRange { start: rest.start, end });
+                    if any {
+                        out.moved.push(moves_here.is_some());
+                    }
                     let stays = moves_here.is_none() && !moved && rest.start == fragment.start;
                     if joins {
                         let join = self.joins[n];
@@ -280,6 +289,7 @@ mod tests {
                 .collect(),
             seeks: Vec::new(),
             joins: Vec::new(),
+            moved: Vec::new(),
         }
     }
 
@@ -290,10 +300,18 @@ mod tests {
     #[test]
     fn a_move_joins_what_it_covers_and_tears_at_its_ends() {
         let p = fragments(&[(0, 4), (4, 8), (8, 20)]);
-        assert_eq!(p.after(&[r(0, 8)], 9), fragments(&[(0, 8), (8, 20)]));
-        assert_eq!(p.after(&[r(4, 12)], 9), fragments(&[(0, 4), (4, 12), (12, 20)]));
-        assert_eq!(p.after(&[r(0, 8), r(8, 20)], 9), fragments(&[(0, 8), (8, 20)]));
+        let moved =
+            |ranges, moved: &[bool]| Fragments { moved: moved.to_vec(), ..fragments(ranges) };
+        let first = moved(&[(0, 8), (8, 20)], &[true, false]);
+        assert_eq!(p.after(&[r(0, 8)], 9), first);
+        let inside = moved(&[(0, 4), (4, 12), (12, 20)], &[false, true, false]);
+        assert_eq!(p.after(&[r(4, 12)], 9), inside);
+        assert_eq!(p.after(&[r(0, 8), r(8, 20)], 9), moved(&[(0, 8), (8, 20)], &[true, true]));
         assert_eq!(p.after(&[], 9), p);
+        // What has moved is written together, and so is the rest.
+        let torn = |range| inside.split(range, 1000).torn;
+        assert_eq!([r(0, 4), r(5, 12), r(0, 5), r(11, 13)].map(torn), [false, false, true, true]);
+        assert!(!p.split(r(0, 20), 1000).torn);
     }
 
     #[test]
@@ -360,11 +378,8 @@ mod tests {
         );
         // What has moved is far away, in both directions; what has not is where it was.
         let after = p.after(&[r(4, 12)], 100);
-        assert_eq!(after, seeks(&[(0, 4), (4, 12), (12, 20)], &[0, 100, 100]));
-        assert_eq!(
-            p.after(&[r(0, 2)], 100),
-            seeks(&[(0, 2), (2, 4), (4, 8), (8, 12), (12, 20)], &[0, 100, 10, 20, 40])
-        );
+        assert_eq!(after.seeks, [0, 100, 100]);
+        assert_eq!(p.after(&[r(0, 2)], 100).seeks, [0, 100, 10, 20, 40]);
         assert_eq!(p.after(&[], 100), p);
     }
 }

@@ -32,7 +32,7 @@
 mod bounded;
 mod check;
 mod choose;
-pub mod costs;
+mod costs;
 pub mod curve;
 mod explain;
 pub mod file;
@@ -52,6 +52,7 @@ pub mod verdict;
 pub mod ways;
 
 pub use check::Totals;
+pub use costs::{OneMore, Timed};
 pub use curve::CurvePoint;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
 pub use input::{Basis, Policy, Settings};

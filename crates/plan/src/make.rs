@@ -2,7 +2,7 @@
 
 use crate::bounded::Bounds;
 use crate::choose::{by_file, choose};
-use crate::costs::Costs;
+use crate::costs::{Costs, OneMore, Timed};
 use crate::curve::{CurvePoint, curve};
 use crate::explain::entries;
 use crate::file::{Device, FORMAT, Plan, Summary};
@@ -68,13 +68,14 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 /// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
     let thinned = Thinned::of(&survey);
-    let Survey { mut files, devices, left_alone, misses, loads, unread, ordered, .. } = survey;
+    let Survey { mut files, devices, left_alone, misses, loads, unread, ordered, timed, .. } =
+        survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
     let basis = Basis::of(traced, misses, settings.assume_cold);
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
-    let mut costs = costs_of(&devices, &loads, settings);
+    let mut costs = costs_of(&devices, &loads, &timed, settings);
     // Accesses and extents need most of the memory: they are freed file by file.
     let both = parallel::map_owned(files, |file| {
         let costs = costs[&file.layout.file.device].clone();
@@ -90,12 +91,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
     let curve = if wanted { curve(&analysed) } else { Vec::new() };
     let mut moves = moves(&chosen, &kept, &analysed);
-    let outlooks = parallel::map(kept.len(), |i| {
-        let mut outlook = analysed[i].crossings().outlook();
-        outlook += weigh(&analysed[i], &cold[i], |_| {});
-        outlook += Outlook::of_ways(&analysed[i]);
-        outlook
-    });
+    let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
     let mut summary = Summary {
         accesses,
         over_budget_bytes,
@@ -111,6 +107,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     if basis.is_traced() && !ordered && costs.values().any(|c| c.seeks()) {
         add_note(&mut summary, NO_ORDER);
     }
+    was_timed(&mut summary, timed);
     let case = Case {
         outlook: outlooks.into_iter().sum(),
         basis,
@@ -142,13 +139,25 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     (plan, curve)
 }
 
+/// One replay of a file's requests, cold ones too.
+fn outlook(file: &Analysed, cold: &[Request]) -> Outlook {
+    let mut outlook = file.crossings().outlook();
+    outlook += weigh(file, cold, |_| {});
+    outlook += Outlook::of_ways(file);
+    outlook
+}
+
 /// What reads cost on each device, one after the other.
 fn costs_of(
     devices: &[Device],
     loads: &BTreeMap<u64, ObservedLoad>,
+    timed: &Timed,
     settings: &Settings,
 ) -> BTreeMap<u64, Arc<Costs>> {
-    let of = |d: &Device| (d.device, Arc::new(Costs::of(d, loads.get(&d.device), settings)));
+    let of = |d: &Device| {
+        let costs = Costs::of(d, loads.get(&d.device), settings);
+        (d.device, Arc::new(Costs { one_more: timed.one_more.get(&d.device).copied(), ..costs }))
+    };
     devices.iter().map(of).collect()
 }
 
@@ -214,6 +223,16 @@ fn sources(
     } else {
         costs.values().map(|c| c.depth).fold(1.0, f64::max)
     };
+}
+
+/// Puts into the summary what one more request costs where the data is, or why that is not known.
+fn was_timed(summary: &mut Summary, timed: Timed) {
+    if let Some(why) = timed.why_not {
+        add_note(summary, &format!("the recorded reads could not be timed: {why}"));
+    }
+    if let Some(OneMore { ns, reads }) = timed.one_more.into_values().next() {
+        (summary.one_more_request_ns, summary.timed_reads) = (Some(ns), Some(reads));
+    }
 }
 
 /// Corrects the summary of a plan that moves nothing after all.

@@ -79,7 +79,8 @@ pub struct Weighed<'a> {
     pub crossed: u64,
     /// Nanoseconds, of all its fetches, for each break.
     pub weight: u64,
-    /// The same for a break at the end of a moved range. More on a device that seeks: the range will be far away.
+    /// The same for a break at the end of a moved range. More on a device that seeks, because the range will be far away, and
+    /// where two parts of a read may meet on a die.
     pub torn: u64,
 }
 
@@ -110,7 +111,12 @@ pub fn weigh<'a>(
         let best_bill = if crossed > 0 { Bill::of(best, r.fetches, &mut clock) } else { bill };
         outlook.now += bill;
         outlook.contiguous_ns += best_bill.ns;
-        outlook.apart_ns += Bill::of(split, r.fetches, &mut apart).ns;
+        // Where the drive keeps the fragments was measured, or is in doubt.
+        outlook.apart_ns += if costs.one_more.is_some() {
+            bill.ns
+        } else {
+            Bill::of(split, r.fetches, &mut apart).ns
+        };
         if costs.depth > 1.0 {
             outlook.alone[0] += Bill::of(split, r.fetches, &mut alone).ns;
             outlook.alone[1] += Bill::of(best, r.fetches, &mut alone).ns;
@@ -122,7 +128,7 @@ pub fn weigh<'a>(
         } else {
             first(&mut clock)
         };
-        let torn = if costs.far_ns > 0 { first(&mut clock) } else { weight };
+        let torn = if costs.tears() { first(&mut clock) } else { weight };
         let [weight, torn] = [weight, torn].map(|ns| u64::try_from(ns).unwrap_or(u64::MAX));
         show(Weighed { request: r, split, crossed, weight, torn });
     });
@@ -134,7 +140,8 @@ pub fn weigh<'a>(
 
 /// Nanoseconds that one more break would cost a read.
 fn first_break_ns(split: Split, far_ns: u64, clock: &mut Clock) -> u128 {
-    let torn = Split { requests: split.requests + 1, seek_ns: split.seek_ns + far_ns, ..split };
+    let seek_ns = split.seek_ns + far_ns;
+    let torn = Split { requests: split.requests + 1, seek_ns, torn: true, ..split };
     let more = clock.read_ns(torn) - clock.read_ns(split);
     more.max(0.0).round() as u128
 }

@@ -3,6 +3,7 @@
 //! [`Survey::of`] makes a survey of any volume, real or simulated. `fragmend-pipeline` makes one of the file
 //! systems that are mounted here: it finds the file systems of a trace, and files that were renamed since.
 
+use crate::costs::Timed;
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
 use fragmend_layout::{Access, FileAccesses, ObservedLoad};
@@ -28,6 +29,8 @@ pub struct Survey {
     pub ordered: bool,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,
+    /// What fragments cost where they are, if recorded reads were timed.
+    pub timed: Timed,
     /// If what reached a device was recorded in a part of all places at a time.
     pub part: Option<Part>,
 }

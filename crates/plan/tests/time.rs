@@ -222,7 +222,7 @@ proptest! {
             .iter()
             .map(|r| {
                 let (bytes, requests) = (r.range().len(), file.fragments(r.range()));
-                let split = fragmend_layout::Split { bytes, requests, seek_ns: 0 };
+                let split = fragmend_layout::Split { requests, ..fragmend_layout::Split::whole(bytes) };
                 f64::from(r.count) * cost.read_ns(split, 1.0).round() / 1e9
             })
             .sum();

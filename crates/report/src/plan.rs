@@ -124,6 +124,13 @@ fn lines(plan: &Plan) -> Vec<String> {
         format!("what reaches the device: {}", basis(s.basis)),
         format!("costs: {}; {}", source(plan), depth(s)),
     ];
+    if let (Some(ns), Some(reads)) = (s.one_more_request_ns, s.timed_reads) {
+        lines.push(format!(
+            "   one more request costs {} where the data is now: {} recorded reads were timed",
+            if ns < 0.0 { "nothing".to_owned() } else { time(ns / 1e9) },
+            count(reads)
+        ));
+    }
     lines.extend(s.cost_note.as_ref().map(|note| format!("   {}", printable(note))));
     if s.space_cost_bytes > 0 {
         let space = bytes(s.space_cost_bytes);

@@ -56,21 +56,44 @@ static __always_inline void count_unanswered(void)
 		COUNT(s->unanswered, 1);
 }
 
+/* A request of a burst is in flight. */
+static __always_inline void joins_burst(struct disk *disk, __u32 burst)
+{
+	if (__sync_fetch_and_add(&disk->bursts[burst % BURSTS], 1) == 0)
+		__sync_fetch_and_add(&disk->bursts_in_flight, 1);
+}
+
+/* It is not any more. */
+static __always_inline void leaves_burst(struct disk *disk, __u32 burst)
+{
+	if (__sync_fetch_and_add(&disk->bursts[burst % BURSTS], -1) == 1)
+		__sync_fetch_and_add(&disk->bursts_in_flight, -1);
+}
+
 /* A read or write is issued. */
 static __noinline int begins(__u32 index, __u64 address, __u32 bytes, __u32 write)
 {
-	struct in_flight request = { .bytes = bytes, .write = write };
+	struct in_flight request = { .bytes = bytes, .write = write }, *before;
 	__u32 thread = bpf_get_current_pid_tgid();
 	struct disk *disk = bpf_map_lookup_elem(&disks, &index);
+	__u32 first;
 	int error;
 
 	if (!disk)
 		return done();
+	first = disk->completed || disk->last_reader != thread;
 	request.since_ns = bpf_ktime_get_ns();
 	request.number = disk->in_flight + 1;
+	request.burst = disk->last_burst + first;
 	error = bpf_map_update_elem(&issued, &address, &request, BPF_NOEXIST);
 	/* The driver had put it back in the queue; or its end was not seen, and the address is used again. */
 	if (error == -EEXIST) {
+		before = bpf_map_lookup_elem(&issued, &address);
+		if (before && !before->write)
+			leaves_burst(disk, before->burst);
+		request.burst = disk->last_burst;
+		if (!write)
+			joins_burst(disk, request.burst);
 		bpf_map_update_elem(&issued, &address, &request, BPF_ANY);
 		return done();
 	}
@@ -81,12 +104,15 @@ static __noinline int begins(__u32 index, __u64 address, __u32 bytes, __u32 writ
 	__sync_fetch_and_add(&disk->in_flight, 1);
 	if (write)
 		return done();
-	if (disk->completed || disk->last_reader != thread) {
+	if (first) {
 		__sync_fetch_and_add(&disk->read_bursts, 1);
 		__sync_fetch_and_add(&disk->in_flight_before, request.number ? request.number - 1 : 0);
+		__sync_fetch_and_add(&disk->bursts_before, disk->bursts_in_flight);
+		disk->last_burst = request.burst;
 		disk->last_reader = thread;
 		disk->completed = 0;
 	}
+	joins_burst(disk, request.burst);
 	return done();
 }
 
@@ -102,6 +128,8 @@ static __noinline int ends(__u32 index, __u64 address)
 	if (!disk || !request)
 		return done();
 	__sync_fetch_and_add(&disk->in_flight, -1);
+	if (!request->write)
+		leaves_burst(disk, request->burst);
 	disk->completed = 1;
 	ns = bpf_ktime_get_ns() - request->since_ns;
 	length = log_up(request->bytes);

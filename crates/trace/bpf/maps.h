@@ -164,7 +164,7 @@ struct in_flight {
 	__u32 bytes;
 	__u32 number; /* in flight, with itself */
 	__u32 write;
-	__u32 pad;
+	__u32 burst; /* if it is a read */
 };
 
 struct {

@@ -111,13 +111,20 @@ struct direct {
 	__u64 falls_back; /* whether the file system may do it through the page cache, and the call does not wait */
 };
 
+#define BURSTS 256 /* that can be in flight at a time without being taken for one */
+
 /* A disk below the watched file systems. */
 struct disk {
 	__u64 in_flight;
 	__u64 read_bursts;
 	__u64 in_flight_before;
+	__u64 bursts_in_flight; /* of which a request is in flight */
+	__u64 bursts_before;
 	__u32 last_reader; /* the thread that issued the last read */
 	__u32 completed; /* since then */
+	__u32 last_burst; /* a number for each burst */
+	__u32 pad;
+	__u32 bursts[BURSTS]; /* by number, modulo their count: requests in flight */
 };
 
 /* Reads or writes of one class of length and number in flight on one disk. */
@@ -157,7 +164,7 @@ _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct fold_value) == 24, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
 _Static_assert(sizeof(struct fetch) == 128, "as in shared.rs");
-_Static_assert(sizeof(struct disk) == 32, "as in shared.rs");
+_Static_assert(sizeof(struct disk) == 56 + 4 * BURSTS, "as in shared.rs");
 _Static_assert(sizeof(struct answers) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct stats) == 152, "as in shared.rs");
 

@@ -115,15 +115,23 @@ fn loop_times_and_depths_are_those_of_the_reader() {
             println!("{args:?}: {count} reads, {before} in flight before bursts, {lost} lost");
             (figures, lasted, load, count)
         };
-        // What else reads the device, as `mkfs.btrfs` does with all of the machine, reads much at a time: then it is
-        // tried again.
+        // What else reads the device, as `mkfs.btrfs` does with all of the machine, reads much at a time, and on a busy
+        // machine fio waits for the processor most of the time: then it is tried again.
         let others = |count: u64| count / 20;
         let is_alone = |load: &ObservedLoad, count| load.in_flight_before <= others(count);
+        let mean_ns = |load: &ObservedLoad, count: u64| {
+            sum(load, false, |r| r.total_ns) as f64 / count as f64
+        };
+        let runs = |figures: &fio::JobFigures, load: &ObservedLoad, count| {
+            mean_ns(load, count) >= figures.read.p50.as_nanos() as f64 * 0.2
+        };
         let (figures, lasted, load, count) = (0..5)
             .map(|_| measured())
-            .find(|(_, _, load, count)| depth > 1.0 || is_alone(load, *count))
-            .expect("nothing else reads it for a second");
-        let ns = sum(&load, false, |r| r.total_ns) as f64 / count as f64;
+            .find(|(figures, _, load, count)| {
+                runs(figures, load, *count) && (depth > 1.0 || is_alone(load, *count))
+            })
+            .expect("nothing else reads it, and fio runs, for a second");
+        let ns = mean_ns(&load, count);
         let in_flight = sum(&load, false, |r| r.in_flight) as f64 / count as f64;
         let (p50, mean) = (figures.read.p50.as_nanos() as f64, figures.read.mean.as_nanos() as f64);
         let law = ns * figures.read.iops / 1e9;
@@ -135,7 +143,6 @@ fn loop_times_and_depths_are_those_of_the_reader() {
         );
         // fio's time includes the system call, and waiting for the processor.
         assert!(ns <= mean * 1.1, "{args:?}: {ns} ns, {mean} ns for fio");
-        assert!(ns >= p50 * 0.2, "{args:?}: {ns} ns, {p50} ns for fio");
         assert!(in_flight <= depth + 1.0 && in_flight >= law * 0.4, "{args:?}: {in_flight}, {law}");
         // A reader that refills its queue at once begins a burst when little is in flight.
         assert!((1.0..=depth + 1.0).contains(&seen), "{args:?}: {seen}");
@@ -145,6 +152,35 @@ fn loop_times_and_depths_are_those_of_the_reader() {
             assert!(in_flight > 1.5, "{args:?}: {in_flight}");
         }
     }
+}
+
+/// A read of which a part is done is in flight as a whole.
+#[test]
+fn loop_reads_in_flight_are_counted_whole() {
+    let image = image_with_file(64 << 20);
+    image.set_queue("max_sectors_kb", "64");
+    let file = image.path().join("f");
+    let args = ["rw=randread", "bs=1M", "direct=1", "size=64M", "ioengine=psync", "numjobs=4"];
+    let one = || {
+        let work = || {
+            let _ = fio::run(&file, &[&args[..], &["time_based", "runtime=1"]].concat());
+        };
+        let (_, trace) = traced(&image, |_| {}, work);
+        let load = load_of(&image, &trace);
+        let requests = sum(&load, false, |r| r.count) as f64;
+        let reads = requests / 16.0;
+        let by_requests = 1.0 + load.in_flight_before as f64 / load.read_bursts as f64 / 16.0;
+        // Where requests are done before the last one of a read is issued, a read is several bursts.
+        let bursts = load.read_bursts as f64 / reads;
+        let depth = load.depth(16.0).unwrap();
+        println!(
+            "{reads} reads, {bursts:.2} bursts each, depth {depth:.2}, by requests {by_requests:.2}"
+        );
+        (bursts < 1.5).then_some(depth)
+    };
+    let depth =
+        (0..10).find_map(|_| one()).expect("a read is issued as a whole before a part is done");
+    assert!((2.5..=4.6).contains(&depth), "{depth}");
 }
 
 /// Requests into which one read is split are one burst.
@@ -162,10 +198,13 @@ for n in range(50): assert os.preadv(f, [buffer], n << 20) == 1 << 20
     let (summary, trace) = traced(&image, |_| {}, || python(work, &[&image.path().join("f")]));
     let load = load_of(&image, &trace);
     let reads = sum(&load, false, |r| r.count);
-    // The kernel may skip a program in an interrupt of the same one.
+    // The kernel may skip a program in an interrupt of the same one, and it does not call any program for some ends of
+    // requests (seen with two recorders, of which both lacked the same eight of 175,000): its own count shows these.
     let lost = lost(&summary);
     let all = READS * 16;
-    assert!(reads + lost >= all && lost <= all / 50, "{reads} of {all} seen, {lost} lost");
+    let few = all / 20;
+    assert!(lost <= few && reads >= all - few, "{reads} of {all} seen, {lost} lost");
+    assert!(load.counted_reads >= Some(all), "{load:?}");
     // A request may be done before the last one is issued: then there are more bursts, but nothing else is in flight.
     let depth = load.depth(reads as f64 / READS as f64).unwrap();
     println!("{reads} requests in {} bursts, depth {depth:.2}", load.read_bursts);

@@ -1,8 +1,10 @@
 //! What requests cost: bursts and intervals by length and number in flight, at random places, as FAST'24's figure 7
-//! has them (each read at a multiple of its length).
+//! has them, but that reads begin at any block, not at a multiple of their length: so do those of files, which a drive
+//! stores in the order in which they are written. A read that begins within a flash page touches one more.
 //!
 //! What a *split* costs is measured apart: a burst of neighbours, which are one contiguous part of the device. What one read
 //! fetches was usually written at one time, and so is spread over the dies as this is, wherever the file system has put it.
+//! As it begins at any block, its requests end within flash pages, as fragments do: two that share one have it sensed twice.
 //!
 //! On a device that seeks, requests follow each other at the distance of one unit, so that no seek is part of
 //! their cost: [`super::seeks`] measures that apart, and a model adds both. The gap keeps the kernel from merging them.
@@ -72,9 +74,9 @@ impl Grid {
     }
 }
 
-/// Whether an area has a place for a read of this length, at a multiple of it.
+/// Whether an area, which begins at a block, has a place for a read of this length.
 fn fits(area: &Range<u64>, length: u64) -> bool {
-    area.start.next_multiple_of(length) + length <= area.end
+    area.start + length <= area.end
 }
 
 /// How often each figure is measured at most.
@@ -154,7 +156,8 @@ pub fn measure(
     grid: &Grid,
     seeks: bool,
 ) -> Result<Costs, Failed> {
-    let mut places = Places { areas, rng, next: seeks.then_some(0) };
+    let unit = grid.lengths[0].into();
+    let mut places = Places { areas, rng, unit, next: seeks.then_some(0) };
     let mut cells: BTreeMap<(u32, u32), Cell> = BTreeMap::new();
     let most = grid.lengths.iter().map(|length| rounds(*length)).max().unwrap_or(0);
     let mut end = None;
@@ -255,6 +258,8 @@ impl Cell {
 struct Places<'a> {
     areas: &'a Areas,
     rng: &'a mut Rng,
+    /// Bytes of a block.
+    unit: u64,
     /// On a device that seeks, where the next request begins; elsewhere they are at random places.
     next: Option<u64>,
 }
@@ -272,8 +277,14 @@ impl Places<'_> {
             return None;
         }
         let start = self.place(whole);
-        let read = |n| Read { at: start + u64::from(n) * u64::from(length), bytes: length };
-        Some((0..count).map(read).collect())
+        let mut cuts = self.rng.choose_multiple(1..whole / self.unit, count as usize - 1);
+        cuts.extend([0, whole / self.unit]);
+        cuts.sort_unstable();
+        let piece = |ends: &[u64]| {
+            let at = |cut: u64| start + cut * self.unit;
+            Read { at: at(ends[0]), bytes: (at(ends[1]) - at(ends[0])) as u32 }
+        };
+        Some(cuts.windows(2).map(piece).collect())
     }
 
     fn place(&mut self, length: u64) -> u64 {
@@ -285,7 +296,7 @@ impl Places<'_> {
             return at;
         }
         let area = large[self.rng.usize(0..large.len())];
-        self.rng.u64(area.start.div_ceil(length)..area.end / length) * length
+        area.start + self.rng.u64(0..=(area.end - area.start - length) / self.unit) * self.unit
     }
 }
 
@@ -298,7 +309,7 @@ mod tests {
     use crate::probe::area::Content;
 
     #[test]
-    fn places_are_within_areas_and_aligned() {
+    fn places_are_within_areas_and_begin_at_blocks() {
         let ranges = vec![8192..1 << 20, 5 << 20..7 << 20];
         let filled = ranges.clone();
         let areas = Areas { ranges: Vec::new(), filled, content: Content::Unknown };
@@ -306,10 +317,12 @@ mod tests {
             ranges.iter().any(|area| area.start <= at && at + u64::from(bytes) <= area.end)
         };
         for length in [4096, 65536, 1 << 20] {
-            let mut places = Places { areas: &areas, rng: &mut Rng::with_seed(1), next: None };
+            let mut rng = Rng::with_seed(1);
+            let mut places = Places { areas: &areas, rng: &mut rng, unit: 4096, next: None };
             let drawn = places.draw(length, 50);
-            assert!(drawn.iter().all(|read| within(*read) && read.at % u64::from(length) == 0));
-            let mut places = Places { areas: &areas, rng: &mut Rng::with_seed(1), next: Some(0) };
+            assert!(drawn.iter().all(|read| within(*read) && read.at.is_multiple_of(4096)));
+            let mut rng = Rng::with_seed(1);
+            let mut places = Places { areas: &areas, rng: &mut rng, unit: 4096, next: Some(0) };
             let drawn = places.draw(length, 600);
             assert!(drawn.iter().all(|read| within(*read)));
             let gaps =

@@ -154,7 +154,7 @@ pub fn measure(
     let expected = |mapping: &Mapping| {
         // At least one request for each fragment, and none is longer than the device permits.
         let requests = mapping.fragments.max(PART.div_ceil(longest));
-        costs.read_ns(Split { bytes: PART, requests, seek_ns: 0 }, 1.0)
+        costs.read_ns(Split { requests, ..Split::whole(PART) }, 1.0)
     };
     'rounds: for round in 0..ROUNDS + AGAIN {
         if round >= ROUNDS {

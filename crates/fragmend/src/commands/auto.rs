@@ -3,6 +3,7 @@
 mod meet;
 
 use super::plan::refuse_to_overwrite;
+use super::timed::{self, Timed};
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::options::{Choice, Pace, Sharing, duration};
@@ -10,7 +11,7 @@ use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
 use fragmend_apply::Summary;
-use fragmend_pipeline::measure::Watched;
+use fragmend_pipeline::measure::{CouldNot, Watched, may_time, nothing_moved};
 use fragmend_pipeline::{Error, Event, Recording, plan_file};
 use fragmend_plan::{CurvePoint, Plan, Settings};
 use fragmend_report::{Unit, human};
@@ -57,6 +58,9 @@ pub struct Args {
     paths: Vec<PathBuf>,
 }
 
+/// A plan and its curve.
+type Planned = (Plan, Vec<CurvePoint>);
+
 /// How often the flag of the signals is checked while an answer is awaited.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -92,7 +96,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let settings = args.choice.settings(args.sharing);
     let trace = recording.trace(settings.assume_cold)?;
     view::record::warn(&trace, ui);
-    let (planned, curve) = plan(trace, args, &settings, ui)?;
+    let first = plan(trace, args, &settings, None, ui)?;
+    let read = || recording.trace(settings.assume_cold);
+    let ((planned, curve), timed) = with_times(first, read, watched.is_none(), args, stop, ui)?;
     if !has_reader(view::plan::show(&planned, &curve, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
@@ -105,9 +111,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
 
     let options = args.pace.options(args.sharing, false);
-    let before = match watched {
-        Some(seen) => Before::Watched(seen),
-        None => Before::replay(&recording, args, &planned, stop, ui),
+    let before = match (watched, timed) {
+        (Some(seen), _) => Before::Watched(seen),
+        (None, Some(timed)) => Before::replayed(timed),
+        (None, None) => Before::Nothing(nothing_moved()),
     };
     let mut before = Some(before);
     let mut measure = |summary: &Summary| {
@@ -116,7 +123,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     };
     let summary = view::apply::carry_out(&planned, &wanted, &options, Some(&mut measure), ui)?;
     // The same accesses by the same costs, on the layout as it is now.
-    let (after, _) = plan(recording.trace(settings.assume_cold)?, args, &settings, ui)?;
+    let (after, _) = plan(recording.trace(settings.assume_cold)?, args, &settings, None, ui)?;
     let seconds = |s| human(s, Unit::Seconds);
     ui.note(format!(
         "the same accesses cost {} and {} requests before, {} and {} on the layout as it is now ({} and {} were predicted)",
@@ -156,17 +163,46 @@ fn watch(
     recorded.map(drop)
 }
 
-/// Surveys the files of a trace, and plans.
+/// Surveys the files of a trace, and plans; with what fragments cost where they are, if that was timed.
 fn plan(
     trace: Trace,
     args: &Args,
     settings: &Settings,
+    timed: Option<&Result<Timed, CouldNot>>,
     ui: &Ui,
-) -> Result<(Plan, Vec<CurvePoint>), Error> {
+) -> Result<Planned, Error> {
     // Nothing would be left half done: a signal may end the process in the middle of a long walk.
     let _waits = Waiting::begin();
-    let survey = view::plan::survey(Some(trace), &args.paths, ui)?;
+    let mut survey = view::plan::survey(Some(trace), &args.paths, ui)?;
+    timed.inspect(|timed| timed::enter(&mut survey, timed));
     Ok(fragmend_pipeline::plan_with_curve(survey, settings, ui.json))
+}
+
+/// Times recorded reads, if that may change the plan, or if they are to be repeated after it was carried out; and makes the
+/// plan with what their fragments cost.
+fn with_times(
+    (planned, curve): Planned,
+    trace: impl Fn() -> Result<Trace, Error>,
+    will_repeat: bool,
+    args: &Args,
+    stop: &AtomicBool,
+    ui: &Ui,
+) -> Result<(Planned, Option<Result<Timed, CouldNot>>), Error> {
+    let may_change = may_time(&planned);
+    let moves = planned.summary.ranges > 0 && planned.summary.worth && !args.dry_run;
+    if !(may_change || moves && will_repeat) {
+        return Ok(((planned, curve), None));
+    }
+    let mut timed = Timed::of(trace()?, &args.paths, &planned, stop, ui);
+    if !may_change || stop.load(Ordering::Relaxed) {
+        return Ok(((planned, curve), Some(timed)));
+    }
+    let settings = planned.settings.clone();
+    let (planned, curve) = plan(trace()?, args, &settings, Some(&timed), ui)?;
+    if let Ok(timed) = &mut timed {
+        timed.predict_for(&planned);
+    }
+    Ok(((planned, curve), Some(timed)))
 }
 
 /// The exit code if nothing is to be moved.

@@ -8,3 +8,4 @@ pub mod probe;
 pub mod record;
 pub mod recover;
 pub mod scan;
+pub mod timed;

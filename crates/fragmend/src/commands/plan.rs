@@ -1,6 +1,8 @@
 //! `fragmend plan`: choose what is worth moving, and explain it. Touches no data.
 
+use super::timed::{self, Timed};
 use crate::exit::{Exit, Usage};
+use crate::interrupt;
 use crate::options::{Check, Choice, Sharing};
 use crate::ui::{Ui, has_reader};
 use crate::view;
@@ -12,6 +14,7 @@ use fragmend_sys::output;
 use fragmend_trace::{Filter, Trace};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 /// Options of `fragmend plan`.
 #[derive(Debug, clap::Args)]
@@ -22,6 +25,10 @@ pub struct Args {
     /// The plan file to write (JSON); without it, only the summary is printed
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Time a sample of the recorded reads where the data is now, past the page cache, and plan with what fragments cost
+    /// there: at most 64 MiB, three times
+    #[arg(long, requires = "trace")]
+    measure: bool,
     /// How ranges are chosen, and how many
     #[command(flatten)]
     choice: Choice,
@@ -83,7 +90,18 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         view::record::warn(trace, ui);
         can_be_cold(trace, &settings)?;
     }
-    let survey = view::plan::survey(trace, &args.paths, ui)?;
+    let mut survey = view::plan::survey(trace, &args.paths, ui)?;
+    if let (true, Some(path)) = (args.measure, &args.trace) {
+        let stop = interrupt::install()?;
+        let first = fragmend_pipeline::plan(survey, &settings);
+        let timed = Timed::of(read(path)?, &args.paths, &first, stop, ui);
+        if stop.load(Ordering::Relaxed) {
+            ui.note("stopped while reads were timed; no plan was made");
+            return Ok(Exit::INCOMPLETE);
+        }
+        survey = view::plan::survey(Some(read(path)?), &args.paths, ui)?;
+        timed::enter(&mut survey, &timed);
+    }
     let wanted = ui.json || args.picture.is_some();
     let (plan, curve) = fragmend_pipeline::plan_with_curve(survey, &settings, wanted);
     if let Some(output) = &args.output {

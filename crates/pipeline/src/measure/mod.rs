@@ -17,8 +17,10 @@ use fragmend_apply::measurement::{MeasuredBy, Measurement, Method, NotMeasured, 
 use fragmend_device::probe::clock::ClockKind;
 use fragmend_device::replay::{FileRead, Replayer};
 use fragmend_layout::FileId;
+use fragmend_plan::{Basis, Device, OneMore, Plan};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::{inode, input};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,6 +137,26 @@ pub fn replay(
     seconds.sort_by(f64::total_cmp);
     let served = disks.iter().all(|disk| disk.replayer.clock() == ClockKind::Served);
     Ok(Rounds { seconds, clock: if served { MeasuredBy::Served } else { MeasuredBy::Wall } })
+}
+
+/// What one more request of a read costs where the data is now, by the [replayed](replay) rounds on the present layout; by
+/// the device number of the file system.
+///
+/// # Errors
+/// See [`CouldNot`]; those of `rounds` are passed on.
+pub fn one_more(
+    sample: &Sample,
+    rounds: &Result<Rounds, CouldNot>,
+) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
+    sample.one_more(rounds.as_ref().map_err(Clone::clone)?)
+}
+
+/// Whether it may pay to time reads before a plan is carried out: reads were recorded, and what they cost was probed on a
+/// device that does not seek.
+pub fn may_time(plan: &Plan) -> bool {
+    let known = |device: &Device| device.profile.cost.knows_neighbours();
+    let traced = plan.summary.basis.is_some_and(Basis::is_traced);
+    traced && plan.summary.requests_before > 0 && plan.devices.iter().any(known)
 }
 
 /// Bytes of all reads that are data, and no hole.

@@ -4,13 +4,17 @@
 //! each time. What is predicted for it is what the planner says of these reads, on the layouts as they are, and on the
 //! same ones with the planned ranges contiguous; both at the depth at which they are replayed.
 
+use super::{CouldNot, Rounds};
 use crate::{Error, Observer, survey};
 use fastrand::Rng;
+use fragmend_apply::measurement::NotMeasured;
 use fragmend_layout::{
     Access, ByteRange, Extent, FileId, Layout, ObservedLoad, Op, printable_path,
 };
 use fragmend_plan::readahead::PageCache;
-use fragmend_plan::{Basis, Device, Plan, Policy, Settings, Survey, SurveyedFile};
+use fragmend_plan::{
+    Basis, Device, OneMore, Plan, Policy, Settings, Summary, Survey, SurveyedFile, Timed,
+};
 use fragmend_trace::Trace;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -26,6 +30,10 @@ const RUN: usize = 64;
 const RUN_FOR_EACH_IN_FLIGHT: usize = 16;
 /// Longer reads are cut.
 pub(super) const LONGEST: u64 = 4 << 20;
+/// Rounds may differ by this share of their time, however little fragments cost.
+const SMALL: f64 = 0.01;
+/// More bursts of reads than any trace has.
+const MANY: u64 = 1 << 40;
 /// A folded access counts as so many at most.
 const MOST_TIMES: u32 = 64;
 
@@ -47,6 +55,8 @@ pub struct Sample {
     settings: Settings,
     /// The planned ranges.
     moves: HashMap<FileId, Vec<ByteRange>>,
+    /// What one more request costs, once that is known.
+    one_more: BTreeMap<u64, OneMore>,
     /// All reads of the device that were recorded.
     pub(super) recorded: u64,
     /// Reads in flight at a time.
@@ -91,22 +101,66 @@ impl Sample {
         }
         Rng::with_seed(1).shuffle(&mut runs);
         limit(&mut runs);
-        let moves = plan.files.iter().map(|file| {
-            let ranges = file.ranges.iter().map(|r| r.range()).collect();
-            (file.file, ranges)
-        });
-        let moves = moves.collect();
         // What was seen is what matters here, not what would be chosen of it.
         let settings = Settings { policy: Policy::Gain, ..Settings::default() };
-        let data_bytes = 0;
-        let mut sample =
-            Self { files, runs, devices, loads, settings, moves, recorded, in_flight, data_bytes };
+        let mut sample = Self {
+            files,
+            runs,
+            devices,
+            loads,
+            settings,
+            moves: HashMap::new(),
+            one_more: BTreeMap::new(),
+            recorded,
+            in_flight,
+            data_bytes: 0,
+        };
         sample.forget_accesses();
+        sample.predict_for(plan, BTreeMap::new());
         Ok(sample)
     }
 
     fn forget_accesses(&mut self) {
         self.files.iter_mut().for_each(|file| file.accesses = Vec::new());
+    }
+
+    /// Predicts from now on for the ranges of this plan, and with these costs of one more request.
+    pub fn predict_for(&mut self, plan: &Plan, one_more: BTreeMap<u64, OneMore>) {
+        let moves = plan.files.iter().map(|file| {
+            let ranges = file.ranges.iter().map(|r| r.range()).collect();
+            (file.file, ranges)
+        });
+        (self.moves, self.one_more) = (moves.collect(), one_more);
+    }
+
+    /// What one more request of a read costs where the data is now, by the rounds on the present layout; by the device
+    /// number of the file system.
+    ///
+    /// # Errors
+    /// Where the costs were not probed, or the reads are of several file systems or in no more requests than they would be in
+    /// contiguous files; or if the rounds differ by more than that.
+    pub(super) fn one_more(&self, rounds: &Rounds) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
+        let unclear = |why: &str| CouldNot::new(NotMeasured::Unclear, why);
+        let mut numbers: Vec<u64> = self.runs.iter().map(|run| run.device).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let [number] = numbers[..] else {
+            return Err(unclear("the recorded reads are of several file systems"));
+        };
+        let device = self.devices.iter().find(|device| device.device == number);
+        if !device.is_some_and(|device| device.profile.cost.knows_neighbours()) {
+            return Err(unclear("what the device needs for contiguous data was not probed"));
+        }
+        let now = self.summary(&|file| file.layout.clone(), BTreeMap::new());
+        let contiguous = self.summary(&contiguous, BTreeMap::new());
+        let seconds = rounds.median();
+        let open = rounds.noise() * seconds;
+        if open > (seconds - contiguous.seconds_before).abs().max(seconds * SMALL) {
+            return Err(unclear("the rounds differ by more than their fragments cost"));
+        }
+        let one_more = OneMore::of(seconds, self.size().0, &now, &contiguous);
+        let one_more = one_more.ok_or_else(|| unclear("none of the reads crosses a break"))?;
+        Ok(BTreeMap::from([(number, one_more)]))
     }
 
     /// Reads and bytes of one round.
@@ -174,6 +228,15 @@ impl Sample {
 
     /// Seconds that the planner predicts for these reads on these layouts.
     fn cost(&self, layout: &dyn Fn(&SurveyedFile) -> Layout) -> f64 {
+        self.summary(layout, self.one_more.clone()).seconds_before
+    }
+
+    /// What the planner says of these reads on these layouts.
+    fn summary(
+        &self,
+        layout: &dyn Fn(&SurveyedFile) -> Layout,
+        one_more: BTreeMap<u64, OneMore>,
+    ) -> Summary {
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
         for run in &self.runs {
             let mut last = None;
@@ -183,7 +246,14 @@ impl Sample {
             }
         }
         let used = || self.files.iter().zip(&accesses).filter(|(_, seen)| !seen.is_empty());
-        let survey = |loads: BTreeMap<u64, ObservedLoad>| Survey {
+        // The depth is that of the replay: a read is a burst, and the others are in flight when it begins.
+        let at_depth = |load: &ObservedLoad| ObservedLoad {
+            read_bursts: MANY,
+            bursts_before: Some(u64::from(self.in_flight - 1) * MANY),
+            ..load.clone()
+        };
+        let loads = self.loads.iter().map(|(device, load)| (*device, at_depth(load))).collect();
+        let survey = Survey {
             files: used()
                 .map(|(file, seen)| SurveyedFile {
                     path: file.path.clone(),
@@ -198,27 +268,26 @@ impl Sample {
             misses: true,
             ordered: true,
             loads,
+            timed: Timed { one_more, why_not: None },
             ..Survey::default()
         };
-        let summary = |load| fragmend_plan::make(survey(load), &self.settings).summary;
-        // The depth is that of the replay, whatever number of requests a read is split into.
-        let first = summary(self.loads.clone());
-        let mean = first.requests_before as f64 / self.size().0.max(1) as f64;
-        let bursts = 1_000_000.0;
-        let before = (f64::from(self.in_flight) - 1.0) * mean.max(1.0) * bursts;
-        let at_depth = |load: &ObservedLoad| ObservedLoad {
-            read_bursts: bursts as u64,
-            in_flight_before: before as u64,
-            ..load.clone()
-        };
-        let loads = self.loads.iter().map(|(device, load)| (*device, at_depth(load))).collect();
-        summary(loads).seconds_before
+        fragmend_plan::make(survey, &self.settings).summary
     }
 
     /// The file of an error, for people.
     pub(super) fn name(&self, file: usize) -> String {
         printable_path(&self.files[file].path).to_string()
     }
+}
+
+/// The layout of a file if all of its data were in one extent but for its holes.
+fn contiguous(file: &SurveyedFile) -> Layout {
+    let mut layout = Layout::new(file.layout.file, file.layout.size);
+    for extent in file.layout.extents() {
+        let physical = if extent.kind.is_placed() { extent.logical } else { extent.physical };
+        layout.push(Extent { physical, ..*extent });
+    }
+    layout
 }
 
 /// Leaves out what is beyond the limits of a round.
@@ -322,6 +391,7 @@ mod tests {
             loads: BTreeMap::from([(7, ObservedLoad::default())]),
             settings: Settings::default(),
             moves,
+            one_more: BTreeMap::new(),
             recorded: 10,
             data_bytes: 0,
             in_flight,

@@ -162,6 +162,7 @@ mod tests {
             price,
             min_gain_s_per_gib: 0.0,
             undetermined: None,
+            one_more: None,
         })
     }
 

@@ -52,7 +52,8 @@ impl Isolated {
         let mut best: Vec<(u64, u64, usize)> = Vec::new();
         for removed in 1..fragments.len() {
             let Some(bytes) = table.fewest_bytes(removed) else { break };
-            let then = Split { requests: split.requests - removed as u64, ..split };
+            let requests = split.requests - removed as u64;
+            let then = Split { requests, torn: bytes < split.bytes, ..split };
             let less = (now - clock.read_ns(then)).max(0.0) * r.fetches as f64;
             onto_hull(&mut best, (bytes, less as u64, removed));
         }

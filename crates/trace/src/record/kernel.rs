@@ -4,7 +4,7 @@ use super::Options;
 use super::links::Links;
 use super::request::{Request, with_descendants};
 use super::shared::{
-    Answers, CLASSES, Control, Disk, Fetch, FoldKey, FoldValue, Held, RawEvent, Stats,
+    self, Answers, CLASSES, Control, Disk, Fetch, FoldKey, FoldValue, Held, RawEvent, Stats,
 };
 use super::sources::{Choice, DIRECT, MAY_BE_SKIPPED, PAUSABLE, READAHEAD, choose};
 use crate::{Level, TraceError};
@@ -126,7 +126,9 @@ impl Kernel {
         for number in self.disks.keys() {
             let Ok(Some(value)) = self.disks.lookup(&number, MapFlags::ANY) else { continue };
             let Ok(disk) = Disk::read_from_bytes(&value) else { continue };
-            let disk = Disk { in_flight: 0, completed: 1, ..disk };
+            let none = [0; shared::BURSTS];
+            let disk =
+                Disk { in_flight: 0, bursts_in_flight: 0, completed: 1, bursts: none, ..disk };
             put(&self.disks, &number, disk.as_bytes())?;
         }
         self.links.resume(self.attach(&self.pausable_names)?);
@@ -226,7 +228,8 @@ impl Kernel {
         let failed = |e: libbpf_rs::Error| kernel("cannot read what the disks answered", &e);
         let number = index as u32;
         let disk = self.disks.lookup(&number.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
-        let disk = Disk::read_from_bytes(&disk.unwrap_or_default()).unwrap_or_default();
+        let disk = Disk::read_from_bytes(&disk.unwrap_or_default())
+            .map_err(|_| TraceError::Kernel("a disk's counts have another size".into()))?;
         let first = number * CLASSES as u32;
         let class = |class: u32| {
             let per_cpu = self.answers.lookup_percpu(&class.to_ne_bytes(), MapFlags::ANY);

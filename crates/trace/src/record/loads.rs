@@ -36,6 +36,7 @@ pub(super) fn of(
             requests: classes.iter().enumerate().filter_map(class).collect(),
             read_bursts: state.read_bursts,
             in_flight_before: state.in_flight_before,
+            bursts_before: Some(state.bursts_before),
             counted_reads,
         })
     };

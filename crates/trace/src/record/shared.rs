@@ -121,14 +121,22 @@ pub struct Fetch {
     pub call: u64,
 }
 
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// Bursts of one disk that can be in flight at a time without being taken for one.
+pub const BURSTS: usize = 256;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Disk {
     pub in_flight: u64,
     pub read_bursts: u64,
     pub in_flight_before: u64,
+    pub bursts_in_flight: u64,
+    pub bursts_before: u64,
     pub last_reader: u32,
     pub completed: u32,
+    pub last_burst: u32,
+    pub pad: u32,
+    pub bursts: [u32; BURSTS],
 }
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -176,7 +184,7 @@ const _: () = {
     assert!(size_of::<FoldValue>() == 24);
     assert!(size_of::<Held>() == 120);
     assert!(size_of::<Fetch>() == 128);
-    assert!(size_of::<Disk>() == 32);
+    assert!(size_of::<Disk>() == 56 + 4 * BURSTS);
     assert!(size_of::<Answers>() == 32);
     assert!(size_of::<Stats>() == 152);
 };

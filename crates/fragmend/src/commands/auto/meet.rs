@@ -1,15 +1,14 @@
 //! Prediction meets measurement: the recorded reads before and after, or the service watched again.
 
 use super::{Args, watch};
+use crate::commands::timed::{Timed, replay};
 use crate::ui::Ui;
 use fragmend_apply::measurement::{MeasuredBy, Method};
 use fragmend_apply::{Measurement, Summary};
-use fragmend_device::replay::{Done, Replayer};
+use fragmend_device::replay::Done;
+use fragmend_pipeline::Recording;
 use fragmend_pipeline::measure::{self, CouldNot, Rounds, Sample, Watched};
-use fragmend_pipeline::{Event, Recording, Replayed, unobserved};
 use fragmend_plan::Plan;
-use fragmend_report::{Unit, human};
-use fragmend_sys::signals::Waiting;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the disks did while the service was recorded, or why that is not known.
@@ -26,27 +25,11 @@ pub(super) enum Before {
 }
 
 impl Before {
-    /// Replays the reads of a recording, on the layout as it is.
-    pub fn replay(
-        recording: &Recording,
-        args: &Args,
-        planned: &Plan,
-        stop: &AtomicBool,
-        ui: &Ui,
-    ) -> Self {
-        let most = Replayer::MOST_IN_FLIGHT;
-        let draw = |trace| Sample::draw(trace, &args.paths, planned, most, &unobserved);
-        let sample = {
-            // Nothing has moved yet: a signal may end the process in the middle of a long walk.
-            let _waits = Waiting::begin();
-            recording.trace(planned.settings.assume_cold).and_then(draw)
-        };
-        match sample {
-            Ok(mut sample) => {
-                let rounds = replay(&mut sample, true, stop, ui);
-                Self::Replayed(Box::new(sample), rounds)
-            }
-            Err(why) => Self::Nothing(measure::failed(why)),
+    /// The reads that were timed before the plan was made.
+    pub fn replayed(timed: Result<Timed, CouldNot>) -> Self {
+        match timed {
+            Ok(Timed { sample, rounds }) => Self::Replayed(sample, rounds),
+            Err(why) => Self::Nothing(why),
         }
     }
 
@@ -85,34 +68,6 @@ impl Before {
             Self::Nothing(why) => measure::not_measured(Method::Replayed, why),
         }
     }
-}
-
-/// Replays a sample with progress.
-fn replay(
-    sample: &mut Sample,
-    first: bool,
-    stop: &AtomicBool,
-    ui: &Ui,
-) -> Result<Rounds, CouldNot> {
-    let bar = ui.progress(None, "{wide_bar} {human_pos} of {human_len} reads replayed");
-    let rounds = measure::replay(sample, first, stop, &|event| match event {
-        Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }) => {
-            bar.set_length(reads * u64::from(rounds));
-            if first {
-                bar.suspend(|| {
-                    ui.announce(format_args!(
-                        "replaying {reads} of {recorded_reads} recorded reads past the page cache, {rounds} times before \
-                         and after: at most {} each time",
-                        human(bytes as f64, Unit::Bytes),
-                    ));
-                });
-            }
-        }
-        Event::Replayed(reads) => bar.inc(reads),
-        _ => {}
-    });
-    bar.finish_and_clear();
-    rounds
 }
 
 /// Watches the service once more, for as long as it was recorded.
