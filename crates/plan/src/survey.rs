@@ -5,6 +5,7 @@
 
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
+use crate::wear::Drive;
 use fragmend_layout::{Access, FileAccesses, ObservedLoad};
 use fragmend_layout::{DeviceLimits, DeviceProfile, FileId, Layout, Skip, Volume};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ pub struct Survey {
     pub loads: BTreeMap<u64, ObservedLoad>,
     /// If what reached a device was recorded in a part of all places at a time.
     pub part: Option<Part>,
+    /// The drives below the devices that keep an account of their wear, with what they have reported.
+    pub drives: Vec<Drive>,
 }
 
 /// The part of all places in which a recording has what reached a device.

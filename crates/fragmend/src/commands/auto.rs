@@ -93,6 +93,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let trace = recording.trace(settings.assume_cold)?;
     view::record::warn(&trace, ui);
     let (planned, curve) = plan(trace, args, &settings, ui)?;
+    view::wear::warn_of(planned.summary.wear.as_ref(), ui);
     if !has_reader(view::plan::show(&planned, &curve, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
@@ -165,7 +166,8 @@ fn plan(
 ) -> Result<(Plan, Vec<CurvePoint>), Error> {
     // Nothing would be left half done: a signal may end the process in the middle of a long walk.
     let _waits = Waiting::begin();
-    let survey = view::plan::survey(Some(trace), &args.paths, ui)?;
+    let mut survey = view::plan::survey(Some(trace), &args.paths, ui)?;
+    survey.drives = fragmend_pipeline::drives(&survey.devices);
     Ok(fragmend_pipeline::plan_with_curve(survey, settings, ui.json))
 }
 

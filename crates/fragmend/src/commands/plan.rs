@@ -83,9 +83,11 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         view::record::warn(trace, ui);
         can_be_cold(trace, &settings)?;
     }
-    let survey = view::plan::survey(trace, &args.paths, ui)?;
+    let mut survey = view::plan::survey(trace, &args.paths, ui)?;
+    survey.drives = fragmend_pipeline::drives(&survey.devices);
     let wanted = ui.json || args.picture.is_some();
     let (plan, curve) = fragmend_pipeline::plan_with_curve(survey, &settings, wanted);
+    view::wear::warn_of(plan.summary.wear.as_ref(), ui);
     if let Some(output) = &args.output {
         plan_file::write(&plan, output)?;
     }
