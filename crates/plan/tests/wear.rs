@@ -107,6 +107,6 @@ fn a_plan_names_a_limited_number_of_drives_and_is_read_again() {
     };
     assert!(figures(&again) == figures(&s));
     let one = serde_json::to_string(&wear(&s).drives[0]).unwrap();
-    let more = text.replacen(&one, &vec![one.as_str(); 2].join(","), 1);
+    let more = text.replacen(&one, &[one.as_str(); 2].join(","), 1);
     assert!(serde_json::from_str::<Summary>(&more).is_err());
 }

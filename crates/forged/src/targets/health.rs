@@ -1,9 +1,11 @@
 //! What drives report of their wear: a figure that is accepted can be, and a rating has two ends in order. The first byte of
 //! an input says whose report follows.
 
-use crate::bytes::Bytes;
-use fragmend_device::health::logs::{self, Page, statistics};
+use crate::bytes::{Bytes, with_file};
+use crate::kernel::answering;
+use fragmend_device::health::logs::{self, Page, Unfit, statistics};
 use fragmend_layout::DriveHealth;
+use fragmend_sys::{ata, nvme};
 
 /// A report.
 pub fn health(input: &[u8]) -> bool {
@@ -14,7 +16,7 @@ pub fn health(input: &[u8]) -> bool {
         page[..taken.len()].copy_from_slice(taken);
         page
     };
-    let found = match kind % 3 {
+    let found = match kind % 5 {
         0 => logs::nvme(&page(&mut bytes)),
         1 => {
             let (general, solid_state) = (page(&mut bytes), page(&mut bytes));
@@ -22,6 +24,17 @@ pub fn health(input: &[u8]) -> bool {
             let general = (kind & 0x80 == 0).then_some(&general);
             logs::ata(general, &solid_state, bytes.u64().max(512))
         }
+        2 => with_file(&[], |any| {
+            // As the kernel hands it on.
+            let ask = || nvme::health_log(&any.file);
+            answering(&input[1..], ask).0.map_or(Err(Unfit::Empty), |log| logs::nvme(&log))
+        }),
+        3 => with_file(&[], |any| {
+            let ask = || ata::read_log(&any.file, statistics::LOG, statistics::SOLID_STATE.into());
+            answering(&input[1..], ask)
+                .0
+                .map_or(Err(Unfit::Empty), |log| logs::ata(None, &log, 512))
+        }),
         _ => {
             let Ok(text) = std::str::from_utf8(&input[1..]) else { return false };
             match text.split_once('\n') {
