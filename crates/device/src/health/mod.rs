@@ -35,7 +35,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// It may not be asked.
-    #[error("only root may ask it")]
+    #[error("asking it needs root (CAP_SYS_ADMIN, CAP_SYS_RAWIO)")]
     NotPermitted,
     /// It has not answered.
     #[error("it did not answer within {0} s")]
@@ -125,13 +125,22 @@ impl Means {
 
 /// What each of these drives reports, in their order, asked all at a time; the whole lasts no longer than `within`.
 pub fn ask(drives: &[Drive], within: Duration) -> Vec<Result<DriveHealth, NoAnswer>> {
+    ask_each(drives, within, |drive| of(&drive.device))
+}
+
+/// The same with what asks a drive.
+fn ask_each(
+    drives: &[Drive],
+    within: Duration,
+    ask: fn(&Drive) -> Result<DriveHealth, NoAnswer>,
+) -> Vec<Result<DriveHealth, NoAnswer>> {
     let late = |_: &Drive| Err(NoAnswer::Late(within.as_secs()));
     let mut all: Vec<_> = drives.iter().map(late).collect();
     let (answer, answers) = channel();
     for (n, drive) in drives.iter().enumerate() {
-        let (answer, drive) = (answer.clone(), drive.device.clone());
+        let (answer, drive) = (answer.clone(), drive.clone());
         // Nobody may be left to read it.
-        let asks = move || drop(answer.send((n, of(&drive))));
+        let asks = move || drop(answer.send((n, ask(&drive))));
         if let Err(e) = thread::Builder::new().name("health".into()).spawn(asks) {
             all[n] = Err(NoAnswer::Failed(e));
         }
@@ -189,11 +198,36 @@ mod tests {
     #[test]
     fn reasons_are_told_apart() {
         for (kind, why) in [
-            (io::ErrorKind::PermissionDenied, "only root"),
+            (io::ErrorKind::PermissionDenied, "needs root"),
             (io::ErrorKind::Unsupported, "does not report"),
             (io::ErrorKind::NotFound, "cannot be asked"),
         ] {
             assert!(NoAnswer::from(io::Error::from(kind)).to_string().contains(why));
         }
+    }
+
+    #[test]
+    fn a_drive_that_does_not_answer_keeps_nobody_waiting() {
+        let any = Path::new("/sys/class/block").read_dir().unwrap().next().unwrap().unwrap();
+        let number = std::fs::read_to_string(any.path().join("dev")).unwrap();
+        let (major, minor) = number.trim().split_once(':').unwrap();
+        let number = rustix::fs::makedev(major.parse().unwrap(), minor.parse().unwrap());
+        let device = BlockDevice::from_dev(number).unwrap();
+        let drive = |name: &str| Drive { number: 1, name: name.into(), device: device.clone() };
+        let answer = |drive: &Drive| match &*drive.name {
+            "hangs" => {
+                thread::sleep(Duration::from_secs(60));
+                Err(NoAnswer::Senseless)
+            }
+            "panics" => panic!("a test's own"),
+            _ => Ok(DriveHealth::of_percent(12, None)),
+        };
+        let began = Instant::now();
+        let drives = ["answers", "hangs", "panics", "answers"].map(drive);
+        let all = ask_each(&drives, Duration::from_secs(1), answer);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert!(all[0].is_ok() && all[3].is_ok(), "{all:?}");
+        assert!(all[1..3].iter().all(|late| matches!(late, Err(NoAnswer::Late(1)))), "{all:?}");
+        assert!(ask(&[], PATIENCE).is_empty());
     }
 }
