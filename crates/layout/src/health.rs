@@ -94,8 +94,8 @@ impl DriveHealth {
     }
 }
 
-/// The rating of a drive of which this much was used by that many bytes. Neither specification says how a share becomes a
-/// whole number, so it may be almost one per cent more or less.
+/// The rating of a drive of which this much was used by that many bytes. How a share becomes a whole number is
+/// the drive's affair, so it may be almost one per cent more or less.
 fn rated(percent: u8, written_bytes: u64) -> Option<RatedBytes> {
     if !(LEAST_PERCENT..BEYOND_PERCENT).contains(&percent) {
         return None;
