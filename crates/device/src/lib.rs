@@ -2,12 +2,14 @@
 //!
 //! | module | its job |
 //! |---|---|
+//! | [`health`] | what a drive reports of its own wear |
 //! | [`kind`] | what a device is, by what the kernel shows |
 //! | [`probe`] | measures a device by reading it |
 //! | [`profile`] | what was measured, kept for each disk |
 //! | [`replay`] | reads of files, timed: what was recorded is repeated |
 //! | [`target`] | what a path leads to, and how that is opened for a probe |
 
+pub mod health;
 pub mod kind;
 pub mod probe;
 pub mod profile;

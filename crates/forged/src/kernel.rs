@@ -62,6 +62,23 @@ struct Shape {
     next: Option<usize>,
 }
 
+const NVME_ADMIN: c_ulong = 0xC048_4E41;
+const SCSI_GENERIC: c_ulong = 0x2285;
+
+/// Where the kernel writes: into the argument, or into the buffer that a command to a drive names.
+///
+/// # Safety
+/// `arg` is the argument that `request` requires.
+unsafe fn written_to(request: c_ulong, arg: *mut c_void) -> *mut c_void {
+    // SAFETY: at this place of these structures the caller has put the address of its buffer.
+    let buffer = |at: usize| unsafe { arg.byte_add(at).cast::<*mut c_void>().read_unaligned() };
+    match request & 0xFFFF_FFFF {
+        NVME_ADMIN => buffer(24),
+        SCSI_GENERIC => buffer(16),
+        _ => arg,
+    }
+}
+
 /// # Safety
 /// `arg` is the argument that `request` requires.
 unsafe fn shape(request: c_ulong, arg: *const c_void) -> Shape {
@@ -74,6 +91,7 @@ unsafe fn shape(request: c_ulong, arg: *const c_void) -> Shape {
         count: Some(count),
         next: None,
     };
+    let whole = |room| Shape { start: 0, room, element: room, count: None, next: None };
     match request & 0xFFFF_FFFF {
         // FS_IOC_FIEMAP: fm_extent_count, fm_mapped_extents.
         0xC020_660B => list(32, 56, 56 * u32_at(24), 20),
@@ -83,15 +101,13 @@ unsafe fn shape(request: c_ulong, arg: *const c_void) -> Shape {
         0x8040_587F => Shape { next: Some(0), ..list(64, 192, 192 * u32_at(12), 16) },
         // BTRFS_IOC_TREE_SEARCH: nr_items; items of any length.
         0xD000_9411 => list(104, 32 + 53, 4096 - 104, 64),
+        // NVME_IOCTL_ADMIN_CMD and SG_IO: the length of the buffer that they name.
+        NVME_ADMIN => whole(u32_at(36)),
+        SCSI_GENERIC => whole(u32_at(12)),
         // FS_IOC_GETFLAGS and FS_IOC_GETVERSION are defined with a long, and write an int.
-        0x8008_6601 | 0x8008_7601 => {
-            Shape { start: 0, room: 4, element: 4, count: None, next: None }
-        }
+        0x8008_6601 | 0x8008_7601 => whole(4),
         // The number of any other request contains how much it writes, if it writes at all.
-        other => {
-            let size = if other >> 31 == 1 { (other >> 16 & 0x3FFF) as usize } else { 0 };
-            Shape { start: 0, room: size, element: size, count: None, next: None }
-        }
+        other => whole(if other >> 31 == 1 { (other >> 16 & 0x3FFF) as usize } else { 0 }),
     }
 }
 
@@ -176,8 +192,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
         None => unsafe { libc::syscall(libc::SYS_ioctl, fd, request, arg) as c_int },
         Some((Ok(answer), shape)) => {
             let (count, next) = (shape.count, shape.next);
-            // SAFETY: fields of the structure, and no more behind them than the caller has room for.
+            // SAFETY: fields of the structure, and no more behind them, or in the buffer, than the caller has room for.
             unsafe {
+                let arg = written_to(request, arg);
                 let room = arg.byte_add(shape.start).cast::<u8>();
                 // A repeated answer may have been made for another request.
                 let many = answer.bytes.len().min(shape.room);

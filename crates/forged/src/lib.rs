@@ -35,10 +35,11 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
+    target("health", targets::health::health),
     target("record", targets::record::run),
     target("ext4-image", targets::ext4::image),
     target("ext4-tree", targets::ext4::tree),

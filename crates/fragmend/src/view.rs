@@ -6,3 +6,4 @@ pub mod measurement;
 pub mod plan;
 pub mod probe;
 pub mod record;
+pub mod wear;

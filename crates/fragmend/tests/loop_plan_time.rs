@@ -110,6 +110,25 @@ fn loop_what_comes_from_the_page_cache_is_left_alone() {
     );
 }
 
+/// A loop device keeps no account of wear, whatever its queue says, and nothing is said of it.
+#[test]
+fn loop_nothing_is_said_of_the_wear_of_a_loop_device() {
+    let (image, _) = fragmented();
+    for rotational in ["1", "0"] {
+        image.set_queue("rotational", rotational);
+        let file = image.scratch().join(format!("plan-{rotational}.json"));
+        let args = ["--policy", "whole-file", text(image.path())];
+        let plan = planned(&args);
+        assert!(plan["bytes_to_move"].as_u64().unwrap() >= SIZE, "{plan}");
+        assert_eq!((plan.get("wear"), plan.get("rated_share")), (Some(&Value::Null), None));
+        let run = fragmend(&[&["plan", "-o", text(&file)], &args[..]].concat());
+        let applied = fragmend(&["apply", "--dry-run", text(&file)]);
+        let said = [&run.stdout, &run.stderr, &applied.stdout, &applied.stderr];
+        assert!(said.iter().all(|said| !said.contains("wear:") && !said.contains("rated ")));
+        run.expect(&[0]);
+    }
+}
+
 /// A picture replaces a picture, and nothing else that has its name.
 #[test]
 fn loop_a_picture_replaces_nothing_but_a_picture() {
@@ -181,6 +200,7 @@ fn loop_the_curve_is_in_the_document_and_as_a_picture() {
     assert!(written > 0 && written <= MIB && curve.last().unwrap().0 > MIB, "{plan}");
     let share = plan["rated_share"].as_f64().unwrap();
     assert!((share - written as f64 / (1u64 << 40) as f64).abs() < 1e-12, "{share}");
+    assert_eq!(plan["wear"], serde_json::json!({"source": "user", "drives": []}));
     let drawn = fs::read_to_string(&picture).unwrap();
     assert!(drawn.starts_with("<svg") && drawn.contains("MiB written"), "{drawn}");
     // Without a trace, nothing can be cold.

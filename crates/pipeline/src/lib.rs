@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`record()`] | paths, for some time | a trace: which threads read and write what |
 //! | [`survey()`] | the trace, or paths alone | a [`Survey`]: files with their present layouts |
+//! | [`drives()`] | the survey's devices | what the drives report of their wear, for [`Survey::drives`] |
 //! | [`plan()`] | the survey and settings | a [`Plan`]: ranges, predictions, reasons |
 //! | [`apply()`] | the plan | receipts, and their [`Summary`] |
 //! | [`measure`] | recorded reads, before and after | prediction beside measurement |
@@ -17,6 +18,7 @@
 //! knows what one stage hands to the next, and how files of a trace are found again ([`survey`](mod@survey)).
 
 mod apply;
+mod drives;
 mod error;
 mod event;
 pub mod measure;
@@ -25,6 +27,7 @@ mod record;
 pub mod survey;
 
 pub use apply::{apply, can_move, moves_natively};
+pub use drives::drives;
 pub use error::Error;
 pub use event::{Event, Observer, Replayed, unobserved};
 pub use fragmend_apply::{Listener, Summary};

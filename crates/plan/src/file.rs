@@ -6,6 +6,7 @@
 use crate::input::{Basis, Settings};
 use crate::source::Mark;
 use crate::verdict::Why;
+use crate::wear::Wear;
 use fragmend_layout::{
     ByteRange, CostSource, DeviceProfile, FileId, FsKind, PathText, Skip, SkipReason, schema,
 };
@@ -168,10 +169,14 @@ pub struct Summary {
     /// Bytes that would be moved (read once and written once).
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes_to_move: u64,
-    /// What share of its rated life the drive would spend on that, 0 to 1; only if its rating was given.
+    /// What share of its rated life the drive would spend on that, 0 to 1: by the rating that was given, or else the most
+    /// that it may be by a drive's own account (`wear.source` says which). Absent without either.
     #[schemars(extend("x-unit" = "share"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rated_share: Option<f64>,
+    /// What it means to the drives; `null` if no rating was given and no drive keeps an account of its wear.
+    #[serde(default)]
+    pub wear: Option<Wear>,
     /// Space that it occupies for good, because others keep what is shared with them.
     #[schemars(extend("x-unit" = "bytes"))]
     #[serde(default)]

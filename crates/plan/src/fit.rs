@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 /// No range is longer in the file, in bytes.
 const RANGE: u64 = 768;
-/// No file or device without its path, its ranges and its reason is, either.
+/// No file, device or drive without its path, its ranges and its reason is, either.
 const ENTRY: u64 = 1024;
 
 /// Takes the last files out of `plan`, which save least, until it has at most `most` bytes when it is written,
@@ -17,7 +17,8 @@ const ENTRY: u64 = 1024;
 pub(crate) fn fit(plan: &mut Plan, most: u64) -> bool {
     let files = plan.files.iter().map(|f| length(&f.path) + f.ranges.len() as u64 * RANGE);
     let left = plan.left_alone.iter().map(|l| length(&l.path) + 6 * l.reason.len() as u64);
-    let entries = plan.files.len() + plan.left_alone.len() + plan.devices.len() + 4;
+    let drives = plan.summary.wear.as_ref().map_or(0, |wear| wear.drives.len());
+    let entries = plan.files.len() + plan.left_alone.len() + plan.devices.len() + drives + 4;
     let devices: u64 = plan.devices.iter().map(|d| length(&d.mount)).sum();
     if files.sum::<u64>() + left.sum::<u64>() + devices + entries as u64 * ENTRY <= most {
         return false;

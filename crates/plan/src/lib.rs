@@ -22,6 +22,7 @@
 //! | `explain` | chosen ranges with their figures and reasons |
 //! | [`verdict`] | whether the plan is worth it, and why not |
 //! | [`curve`](mod@curve) | bytes against time |
+//! | [`wear`] | what the writing means to the drives |
 //! | [`make`](mod@make) | from a survey to a [`Plan`], step by step |
 //! | `fit` | no plan is larger than what its reader accepts |
 //! | [`file`] | the plan as a file: its structure, writing it |
@@ -50,6 +51,7 @@ pub mod source;
 pub mod survey;
 pub mod verdict;
 pub mod ways;
+pub mod wear;
 
 pub use check::Totals;
 pub use costs::{OneMore, Timed};

@@ -18,6 +18,7 @@ use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
 use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
+use crate::wear::wear;
 use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -68,8 +69,18 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 /// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
     let thinned = Thinned::of(&survey);
-    let Survey { mut files, devices, left_alone, misses, loads, unread, ordered, timed, .. } =
-        survey;
+    let Survey {
+        mut files,
+        devices,
+        left_alone,
+        misses,
+        loads,
+        unread,
+        ordered,
+        timed,
+        drives,
+        ..
+    } = survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
@@ -130,12 +141,12 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         files: entries(kept, analysed, moves, traced),
         left_alone,
     };
+    let wear = |plan: &Plan| wear(&drives, &plan.files, settings.rated_writes_bytes);
+    (plan.summary.rated_share, plan.summary.wear) = wear(&plan);
     if fit::fit(&mut plan, LARGEST_FILE) {
         judge(&mut plan.summary, &case, file_systems_bytes);
+        (plan.summary.rated_share, plan.summary.wear) = wear(&plan);
     }
-    let rated = settings.rated_writes_bytes;
-    plan.summary.rated_share =
-        rated.map(|rated| plan.summary.bytes_to_move as f64 / rated.max(1) as f64);
     (plan, curve)
 }
 

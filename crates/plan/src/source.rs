@@ -13,8 +13,8 @@ pub use parse::MOST_RANGES;
 use crate::check::{Checker, Totals};
 use crate::file::{Device, FORMAT, Plan, PlanError, PlannedFile};
 use fragmend_layout::schema;
-pub(crate) use parse::Mark;
 use parse::{Head, Whole, parse};
+pub(crate) use parse::{Mark, at_most};
 use std::fs::File;
 use std::path::Path;
 

@@ -6,6 +6,7 @@
 use crate::costs::Timed;
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
+use crate::wear::Drive;
 use fragmend_layout::{Access, FileAccesses, ObservedLoad};
 use fragmend_layout::{DeviceLimits, DeviceProfile, FileId, Layout, Skip, Volume};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,8 @@ pub struct Survey {
     pub timed: Timed,
     /// If what reached a device was recorded in a part of all places at a time.
     pub part: Option<Part>,
+    /// The drives below the devices that keep an account of their wear, with what they have reported.
+    pub drives: Vec<Drive>,
 }
 
 /// The part of all places in which a recording has what reached a device.

@@ -10,6 +10,7 @@
 //! | [`record`] | the document of `fragmend record` |
 //! | [`recover`] | the document of `fragmend recover` |
 //! | [`scan`] | the document of `fragmend scan` |
+//! | [`wear`] | what is said of wear |
 //! | [`unit`] | formats a value with its unit for people |
 
 pub mod figures;
@@ -19,6 +20,7 @@ pub mod record;
 pub mod recover;
 pub mod scan;
 pub mod unit;
+pub mod wear;
 
 pub use figures::{Figure, figures, table};
 pub use unit::{Unit, human};

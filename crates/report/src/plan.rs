@@ -136,10 +136,7 @@ fn lines(plan: &Plan) -> Vec<String> {
         let space = bytes(s.space_cost_bytes);
         lines.push(format!("space: {space} more, as others keep what is shared with them"));
     }
-    if let Some(rated) = s.rated_share {
-        lines
-            .push(format!("wear: {:.4} % of what the drive is rated to be written", rated * 100.0));
-    }
+    lines.extend(s.wear.iter().flat_map(|wear| crate::wear::lines(s.rated_share, wear)));
     if s.over_budget_bytes > 0 {
         lines.push(format!("over the budget: {} more", bytes(s.over_budget_bytes)));
     }
@@ -221,6 +218,7 @@ fn files(files: &[PlannedFile], top: usize) -> String {
 mod tests {
     use super::*;
     use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, FileId, FsKind};
+    use fragmend_plan::wear::{RatingSource, Wear};
     use fragmend_plan::{Device, Settings, Why};
     use std::path::Path;
 
@@ -276,6 +274,7 @@ mod tests {
             whole_file_bytes: 1 << 29,
             file_system_share: 0.003,
             rated_share: Some(5e-8),
+            wear: Some(Wear { source: RatingSource::User, drives: Vec::new() }),
             over_budget_bytes: 4096,
             basis: Some(Basis::MissesRecorded),
             cost_source: Some(CostSource::Guessed),
@@ -304,7 +303,7 @@ mod tests {
             "what reaches the device: what missed the page cache, as recorded, and direct I/O",
             "costs: guessed by the kind of the device: mmcblk0p2 is taken for a memory card; one read at a time, as how many were in flight was not seen",
             "   what mmcblk0p2 answered is too little",
-            "wear: 0.0000 % of what the drive is rated to be written",
+            "wear: 0.0000050 % of what the drive is rated to be written (--rated-writes)",
             "over the budget: 4.0 KiB more",
             "",
             "(times and requests are predictions)",

@@ -3,7 +3,7 @@
 use fragmend_device::probe::meter::Limits;
 use fragmend_device::probe::ranges::Parts;
 use fragmend_device::profile::Profile;
-use fragmend_layout::{PathText, schema};
+use fragmend_layout::{DriveHealth, PathText, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,10 +23,26 @@ pub struct ProbeReport {
     pub limits: Option<ProbeLimits>,
     /// Where the profile is kept; `null` if it is not.
     pub kept: Option<PathText>,
+    /// What the drives below the device report of their wear now, those that keep an account of it: of a plain drive itself,
+    /// none of a disk that rotates, a loop device or a virtual disk.
+    #[serde(default)]
+    pub drives: Vec<DriveReport>,
     /// The file that was given, range by range.
     pub file: Option<FileReport>,
     /// What was left out, or stands for something else, and why.
     pub notes: Vec<String>,
+}
+
+/// What a drive reports of its wear.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DriveReport {
+    /// Its name in the kernel, for example `nvme0n1`.
+    pub name: String,
+    /// What it reports; `null` if that is not known.
+    pub health: Option<DriveHealth>,
+    /// Why that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
 }
 
 /// The most that a probe reads.
@@ -143,6 +159,7 @@ impl ProbeReport {
             profile,
             limits: None,
             kept: None,
+            drives: Vec::new(),
             file: None,
             notes: Vec::new(),
         }

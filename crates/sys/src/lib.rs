@@ -29,6 +29,8 @@
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`loop_device`] | a file as a block device (`LOOP_CONFIGURE`) |
 //! | [`disks`] | the disks below a file system (`/sys/dev/block`, `/sys/fs/btrfs`) |
+//! | [`nvme`] | what an NVMe drive reports of its health (`NVME_IOCTL_ADMIN_CMD`) |
+//! | [`ata`] | the logs of an ATA drive (`SG_IO`) |
 //! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
 //! | [`bpf_stats`] | counting the run time of BPF programs (`BPF_ENABLE_STATS`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |
@@ -50,6 +52,7 @@
 //! | [`shutdown`] | shutting a file system down as a power cut would, for tests |
 
 pub mod again;
+pub mod ata;
 pub mod backoff;
 pub mod block;
 pub mod bpf_stats;
@@ -80,6 +83,7 @@ pub mod mapping;
 pub mod memory;
 pub mod mounts;
 pub mod move_ext;
+pub mod nvme;
 pub mod output;
 pub mod patience;
 pub mod priority;

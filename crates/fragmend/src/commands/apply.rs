@@ -35,6 +35,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if twice > 0 {
         ui.note(format!("{twice} ranges are left out: the plan lists their files twice"));
     }
+    // As they are now: the plan may be old.
+    let written = plan.totals().devices;
+    let devices = plan.devices().iter().filter(|device| written.contains(&device.device));
+    let drives = fragmend_pipeline::drives(&devices.cloned().collect::<Vec<_>>());
+    let known = drives.iter().filter_map(|d| Some((&*d.name, d.health.as_ref().ok()?)));
+    view::wear::warn(known, ui);
     let summary = view::apply::carry_out(&plan, &wanted, &options, None, ui)?;
     if summary.interrupted && summary.ranges_left > 0 {
         ui.note(format!("stopped; go on with: fragmend apply {}", shell_word(&args.plan)));

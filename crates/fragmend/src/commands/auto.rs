@@ -99,6 +99,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let first = plan(trace, args, &settings, None, ui)?;
     let read = || recording.trace(settings.assume_cold);
     let ((planned, curve), timed) = with_times(first, read, watched.is_none(), args, stop, ui)?;
+    view::wear::warn_of(planned.summary.wear.as_ref(), ui);
     if !has_reader(view::plan::show(&planned, &curve, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
@@ -175,6 +176,7 @@ fn plan(
     let _waits = Waiting::begin();
     let mut survey = view::plan::survey(Some(trace), &args.paths, ui)?;
     timed.inspect(|timed| timed::enter(&mut survey, timed));
+    survey.drives = fragmend_pipeline::drives(&survey.devices);
     Ok(fragmend_pipeline::plan_with_curve(survey, settings, ui.json))
 }
 

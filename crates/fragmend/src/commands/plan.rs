@@ -102,8 +102,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         survey = view::plan::survey(Some(read(path)?), &args.paths, ui)?;
         timed::enter(&mut survey, &timed);
     }
+    survey.drives = fragmend_pipeline::drives(&survey.devices);
     let wanted = ui.json || args.picture.is_some();
     let (plan, curve) = fragmend_pipeline::plan_with_curve(survey, &settings, wanted);
+    view::wear::warn_of(plan.summary.wear.as_ref(), ui);
     if let Some(output) = &args.output {
         plan_file::write(&plan, output)?;
     }

@@ -8,6 +8,7 @@ use crate::options::{Check, duration};
 use crate::ui::Ui;
 use crate::view;
 use anyhow::Context;
+use fragmend_device::health;
 use fragmend_device::kind::Kind;
 use fragmend_device::probe::intervals::CannotTell;
 use fragmend_device::probe::meter::{Limits, Meter};
@@ -18,7 +19,7 @@ use fragmend_device::probe::{self, Options, ProbeError, ranges};
 use fragmend_device::profile::{self, Identity, Profile, ProfiledDevice};
 use fragmend_device::target::{self, How, NoTarget, Target};
 use fragmend_layout::{PathText, printable_path};
-use fragmend_report::probe::{FileReport, ProbeReport};
+use fragmend_report::probe::{DriveReport, FileReport, ProbeReport};
 use fragmend_report::{Unit, human};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::input;
@@ -135,14 +136,28 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         }
     }
     report.notes = notes;
+    report.drives = drives(target.device());
     view::probe::show(&report, ui)?;
     report.notes.iter().for_each(|note| ui.warn(note));
+    view::wear::warn(report.drives.iter().filter_map(|d| Some((&*d.name, d.health.as_ref()?))), ui);
     if let Some(dir) = &args.out {
         view::probe::draw(&report, dir)?;
         ui.note(format_args!("pictures are in {}", printable_path(dir)));
     }
     let slow = report.file.as_ref().is_some_and(|file| !file.slow.is_empty());
     Ok(args.check.exit(slow) | Exit::INCOMPLETE.when(incomplete))
+}
+
+/// What the drives below a device report of their wear.
+fn drives(device: &BlockDevice) -> Vec<DriveReport> {
+    let drives = health::below_device(device);
+    let answers = health::ask(&drives, health::PATIENCE);
+    let report = |(drive, answer): (health::Drive, Result<_, health::NoAnswer>)| DriveReport {
+        name: drive.name,
+        unknown: answer.as_ref().err().map(ToString::to_string),
+        health: answer.ok(),
+    };
+    drives.into_iter().zip(answers).map(report).collect()
 }
 
 /// What cannot be probed: a wrong path is wrong usage.

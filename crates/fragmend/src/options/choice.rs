@@ -26,7 +26,8 @@ pub struct Choice {
     /// reached the device while it was recorded
     #[arg(long)]
     pub assume_cold: bool,
-    /// What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes
+    /// What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes. Drives
+    /// that keep an account of their wear (NVMe, many SATA drives) are asked for it in any case, where this is run as root
     #[arg(long, value_name = "SIZE", value_parser = rated)]
     rated_writes: Option<u64>,
 }

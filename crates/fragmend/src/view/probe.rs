@@ -9,7 +9,7 @@ use fragmend_device::profile::Profile;
 use fragmend_lab::plot::Plot;
 use fragmend_layout::{RequestCost, printable};
 use fragmend_report::probe::{FileReport, ProbeReport};
-use fragmend_report::{Unit, human};
+use fragmend_report::{Unit, human, wear};
 use fragmend_sys::directory;
 use std::io::Write;
 use std::path::Path;
@@ -32,6 +32,13 @@ pub fn show(report: &ProbeReport, ui: &Ui) -> anyhow::Result<()> {
         return Ok(());
     }
     device(&mut out, &report.profile)?;
+    for drive in &report.drives {
+        let said = match &drive.health {
+            Some(health) => wear::used(&drive.name, health),
+            None => wear::not_known(&drive.name, drive.unknown.as_deref()),
+        };
+        writeln!(out, "{said}")?;
+    }
     if let Some(kept) = &report.kept {
         writeln!(out, "kept as {}", kept.printable())?;
     }

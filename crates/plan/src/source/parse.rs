@@ -263,13 +263,20 @@ impl<'de, F: FnMut(PlannedFile) -> bool> Visitor<'de> for Whole<F> {
 
 /// The ranges of one entry: few enough to be held in memory.
 pub(super) fn ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlannedRange>, D::Error> {
-    let mut ranges = Vec::new();
-    let few = |range| {
-        ranges.push(range);
-        ranges.len() <= MOST_RANGES
+    at_most::<_, _, MOST_RANGES>(from)
+}
+
+/// A list of at most so many elements.
+pub(crate) fn at_most<'de, D: Deserializer<'de>, T: DeserializeOwned, const MOST: usize>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
+    let mut list = Vec::new();
+    let few = |element| {
+        list.push(element);
+        list.len() <= MOST
     };
     Each::new(few).deserialize(from)?;
-    Ok(ranges)
+    Ok(list)
 }
 
 /// A list whose elements are handed on one by one.
