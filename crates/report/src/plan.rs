@@ -125,6 +125,10 @@ fn lines(plan: &Plan) -> Vec<String> {
         format!("costs: {}; {}", source(plan), depth(s)),
     ];
     lines.extend(s.cost_note.as_ref().map(|note| format!("   {}", printable(note))));
+    if s.slow_bytes > 0 {
+        let slow = bytes(s.slow_bytes);
+        lines.push(format!("slow inside: {slow} of it in one extent and yet slow, written anew"));
+    }
     if s.space_cost_bytes > 0 {
         let space = bytes(s.space_cost_bytes);
         lines.push(format!("space: {space} more, as others keep what is shared with them"));
@@ -253,6 +257,7 @@ mod tests {
             requests_after: 30,
             seconds_saved: 0.82,
             space_cost_bytes: 0,
+            slow_at: None,
             reason: String::new(),
         };
         let mut plan = plan(Summary {
