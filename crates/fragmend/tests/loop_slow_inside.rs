@@ -12,6 +12,7 @@ use fragmend_testbed::random::Random;
 use fragmend_testbed::replay::{Aligned, Mode, open};
 use fragmend_testbed::scratch;
 use fragmend_testbed::served::ServedDrive;
+use fragmend_testbed::tools::Recording;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -296,6 +297,35 @@ fn loop_a_document_is_used_only_for_the_file_that_was_probed() {
     elsewhere["file"]["probed"]["device"] = 12_345_678.into();
     let elsewhere = plan_of(&elsewhere).0;
     assert!(why_skipped(&elsewhere)[0].contains("not mounted now"), "{elsewhere}");
+}
+
+/// What is read in a trace is what counts, as often as it was read.
+#[test]
+fn loop_with_a_trace_slow_ranges_count_as_often_as_they_were_read() {
+    let image = Image::ext4(128 * MIB);
+    let (path, document) = edited(&image, &[1, 5]);
+    let trace = image.scratch().join("trace.parquet");
+    let recording = Recording::start(&trace, &[&path]);
+    let (file, mut buffer) = (open(&path, Mode::Direct).unwrap(), Aligned::new(MIB as usize));
+    for at in [1, 1, 2, 1] {
+        file.read_exact_at(buffer.bytes(), at * MIB).unwrap();
+    }
+    recording.finish();
+    let args = ["-t", trace.to_str().unwrap()];
+    let traced = plan(&image, &[&document], &args).0;
+    // 40 ms each time, one read after the other but for what else reads the device; the second slow range was not read.
+    assert_eq!((&traced["slow_bytes"], &traced["ranges"]), (&MIB.into(), &1.into()), "{traced}");
+    let figure = |name: &str| traced[name].as_f64().unwrap();
+    assert!((figure("seconds_saved") * figure("depth") - 0.12).abs() < 0.01, "{traced}");
+    let copy = image.path().join("copy");
+    fs::copy(&path, &copy).unwrap();
+    image.sync();
+    let mut of_copy = document.clone();
+    let inode = std::os::unix::fs::MetadataExt::ino(&copy.metadata().unwrap());
+    of_copy["file"]["probed"]["inode"] = inode.into();
+    let unread = plan(&image, &[&of_copy], &args).0;
+    assert_eq!((&unread["slow_bytes"], &unread["ranges"]), (&0.into(), &0.into()), "{unread}");
+    assert!(why_skipped(&unread)[0].contains("no access to it is in the trace"), "{unread}");
 }
 
 #[test]

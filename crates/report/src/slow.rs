@@ -213,7 +213,8 @@ mod tests {
         fn first(v: &mut Value) -> &mut Value {
             &mut v["file"]["slow"][0]
         }
-        let cases: [(&str, fn(&mut Value)); 19] = [
+        type Case = (&'static str, fn(&mut Value));
+        let cases: [Case; 19] = [
             ("no document of that verb", |v| v["command"] = "scan".into()),
             ("version 2, this fragmend reads version 1", |v| v["schema_version"] = 2.into()),
             ("no schema_version", |v| drop(v.as_object_mut().unwrap().remove("schema_version"))),
