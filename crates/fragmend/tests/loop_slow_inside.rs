@@ -253,6 +253,11 @@ fn loop_a_document_is_used_only_for_the_file_that_was_probed() {
     let twice = plan(&image, &[&document, &document], &[]).0;
     assert_eq!(bytes(&twice), 2 * MIB);
     assert!(why_skipped(&twice)[0].contains("in another document, too"), "{twice}");
+    let mut none = document.clone();
+    none["file"]["slow"] = json!([]);
+    let none = plan_of(&none).0;
+    assert_eq!((bytes(&none), &none["files_considered"]), (0, &1.into()));
+    assert!(why_skipped(&none)[0].contains("no range of it that is slow"), "{none}");
     fs::create_dir(image.path().join("empty")).unwrap();
     let below = image.path().join("empty");
     let other = plan(&image, &[&document], &[below.to_str().unwrap()]).0;

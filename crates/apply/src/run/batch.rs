@@ -180,3 +180,59 @@ fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
     };
     Skip::new(SkipReason::NoBetterPlace, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_layout::PathText;
+
+    /// The outcome for a contiguous range of 8192 bytes that was to be written anew.
+    fn judged(moved_bytes: u64, extents_after: Option<u64>, is_back: bool) -> Outcome {
+        let planned = PlannedRange {
+            offset: 0,
+            length: 8192,
+            extents: 1,
+            seen: 0,
+            requests_before: 1,
+            requests_after: 1,
+            seconds_saved: 0.1,
+            space_cost_bytes: 0,
+            slow_at: Some(4096),
+            reason: String::new(),
+        };
+        let ready =
+            Ready { planned: &planned, fragments: 1, anew: true, own_space: 8192, space_cost: 0 };
+        let mut receipt = Receipt {
+            path: PathText { path: "/a".into(), path_bytes: None },
+            offset: 0,
+            length: 8192,
+            outcome: Outcome::Moved,
+            extents_before: Some(1),
+            extents_after,
+            moved_bytes,
+            primitive: None,
+            fallback: None,
+            space_cost_bytes: 0,
+            seconds: 0.0,
+            longest_step_seconds: 0.0,
+            reason: None,
+            detail: None,
+        };
+        let moved = Moved { bytes: moved_bytes, returns: true, ..Moved::default() };
+        judge(&mut receipt, &moved, None, (&ready, is_back));
+        let skipped = receipt.outcome == Outcome::Skipped;
+        assert_eq!(receipt.reason, skipped.then_some(SkipReason::NoBetterPlace), "{receipt:?}");
+        receipt.outcome
+    }
+
+    #[test]
+    fn what_is_written_anew_is_all_elsewhere_and_in_as_few_fragments() {
+        assert_eq!(judged(8192, Some(1), false), Outcome::Moved);
+        // There and back is twice as many bytes.
+        assert_eq!(judged(16384, Some(1), true), Outcome::Skipped);
+        assert_eq!(judged(8192, Some(1), true), Outcome::Skipped);
+        assert_eq!(judged(8192, Some(2), false), Outcome::Skipped);
+        assert_eq!(judged(4096, Some(1), false), Outcome::Skipped);
+        assert_eq!(judged(0, Some(1), true), Outcome::Skipped);
+    }
+}

@@ -35,6 +35,9 @@ pub(super) fn add(
             unused("its slow ranges are in another document, too, which is used");
             continue;
         }
+        if slow.ranges.is_empty() {
+            unused("the probe has found no range of it that is slow in one extent");
+        }
         if let Some(n) = known.remove(&slow.file) {
             put(&mut survey.files[n], &slow, &mut survey.left_alone);
             continue;
