@@ -607,7 +607,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__plan)
-            opts="-t -o -q -h --trace --output --measure --policy --budget --hot --min-gain --assume-cold --rated-writes --unshare --picture --top --check --json --quiet --help"
+            opts="-t -o -q -h --trace --slow --output --measure --policy --budget --hot --min-gain --assume-cold --rated-writes --unshare --picture --top --check --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -618,6 +618,10 @@ _fragmend() {
                     return 0
                     ;;
                 -t)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slow)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -64,6 +64,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l json -d 'Pr
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s t -l trace -d 'The trace of `fragmend record`; needed by the policies `fragpicker` and `gain`' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l slow -d 'What `fragmend probe --json FILE` has printed of a file: its ranges that are in one extent and yet slow are considered, too, and written anew where that is worth it. May be given more than once. Without a trace, one read of these files is planned for' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s o -l output -d 'The plan file to write (JSON); without it, only the summary is printed' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'The most time saved for the bytes written'
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'

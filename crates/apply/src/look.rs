@@ -7,6 +7,8 @@ use fragmend_plan::PlannedRange;
 pub(crate) struct Ready<'a> {
     pub planned: &'a PlannedRange,
     pub fragments: u64,
+    /// Whether it is contiguous, and slow where it is: it is written anew.
+    pub anew: bool,
     /// Bytes of space that become free once it has moved: those that it occupies and does not share.
     pub own_space: u64,
     /// Bytes of space that the move costs permanently, as far as that can be known before.
@@ -46,10 +48,31 @@ pub(crate) fn look<'a>(
     if let Err(skip) = file.accepts(&parts) {
         return leave(skip);
     }
+    if fragments <= 1 && planned.slow_at.is_some() && parts.iter().any(|e| e.kind.is_encoded()) {
+        let why = "it is compressed, and what is was never measured";
+        return leave(Skip::new(SkipReason::Encoded, why));
+    }
+    let is_slow_here = parts.first().is_some_and(|e| planned.slow_at == Some(e.physical));
+    let mut anew = fragments == 1 && is_slow_here;
+    // What was written anew is at another place: a plan that is applied again repeats nothing.
     // Where all ranges move together, this one moves with the others.
     if fragments <= 1 && !file.all_or_nothing() {
-        return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
+        if anew {
+            file.writes_anew().map_err(|skip| (Some(fragments), skip))?;
+        } else {
+            return leave(already_contiguous(planned));
+        }
     }
+    anew &= !file.all_or_nothing();
     let own_space = layout.stored_bytes(range) - space_cost;
-    Ok(Ready { planned, fragments, own_space, space_cost })
+    Ok(Ready { planned, fragments, anew, own_space, space_cost })
+}
+
+/// Why a range in one fragment is left alone.
+pub(crate) fn already_contiguous(planned: &PlannedRange) -> Skip {
+    let why = match planned.slow_at {
+        Some(_) => "it is at another place than when it was measured to be slow",
+        None => "",
+    };
+    Skip::new(SkipReason::AlreadyContiguous, why)
 }

@@ -60,7 +60,7 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was moved, and is in fewer fragments.
+    /// It was moved, and is in fewer fragments; or in as many, where it was to be written anew.
     Moved,
     /// It was left as it was, or put back; or it moved, and that could not be made durable, or its
     /// present layout cannot be read: both with their reason.

@@ -5,7 +5,7 @@ mod batch;
 mod tell;
 
 use crate::environment::Environment;
-use crate::look::{Ready, look};
+use crate::look::{Ready, already_contiguous, look};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Listener, Receipt, Start, Summary};
 use batch::Batch;
@@ -186,8 +186,9 @@ struct Run<'a> {
     path: PathText,
     /// Allocation block of the current file, in bytes: no step is shorter.
     block: u64,
-    /// Receipts of the current batch: until it is settled, all of it may have to move back.
-    unsettled: Vec<Receipt>,
+    /// Receipts of the current batch: until it is settled, all of it may have to move back. With each where the range was,
+    /// if it was contiguous there, and is written anew.
+    unsettled: Vec<(Receipt, Option<u64>)>,
     /// Why a move of the current batch is not known to be durable.
     undurable: Option<Skip>,
     summary: Summary,
@@ -247,8 +248,14 @@ impl<'a> Run<'a> {
         planned: &PlannedFile,
         batch: &[Ready],
     ) {
-        if batch.iter().all(|ready| ready.fragments <= 1) {
-            return self.leave_all(batch, &Skip::new(SkipReason::AlreadyContiguous, ""), file);
+        if batch.iter().all(|ready| ready.fragments <= 1 && !ready.anew) {
+            for ready in batch {
+                let slow = ready.planned.slow_at.is_some();
+                let refused = file.writes_anew().err().filter(|_| slow);
+                let skip = refused.unwrap_or_else(|| already_contiguous(ready.planned));
+                self.leave(ready.planned, Some(ready.fragments), &skip, Some(&mut *file));
+            }
+            return;
         }
         if !self.options.dry_run {
             self.write_back(file, ByteRange { start: 0, end: file.size().unwrap_or(0) });
@@ -264,7 +271,8 @@ impl<'a> Run<'a> {
             return;
         }
         let terms = Terms { floor: self.floor(volume), unshare: self.options.unshare };
-        let target = |r: &Ready| Target { range: r.planned.range(), fragments: r.fragments };
+        let target =
+            |r: &Ready| Target { range: r.planned.range(), fragments: r.fragments, anew: r.anew };
         let targets: Vec<Target> = batch.iter().map(target).collect();
         let device = planned.file.device;
         let mut pace = Batch { run: &mut *self, device, ready: batch, done: 0 };
@@ -291,7 +299,7 @@ impl<'a> Run<'a> {
         let undurable = self.undurable.take().map_or(Ok(()), Err);
         let told = std::mem::take(&mut self.unsettled);
         if let Err(skip) = settled.durable.and(undurable) {
-            told.iter().for_each(|receipt| self.unsettle(file, receipt, &skip));
+            told.iter().for_each(|told| self.unsettle(file, told, &skip));
             self.note_failure(&skip);
         }
     }

@@ -13,7 +13,7 @@ pub use stop::*;
 pub use volume::*;
 
 use crate::{BLOCK, Change, Fixture, SIZE, UNPACED, extents, layout, plan, reasons};
-use fragmend_apply::{Options, Receipt, Summary};
+use fragmend_apply::{Options, Outcome, Receipt, Summary};
 use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
 use std::path::Path;
 
@@ -178,6 +178,73 @@ fn plan_of_now(fixture: &dyn Fixture, made: &fragmend_plan::Plan) -> fragmend_pl
         plan.devices.iter_mut().for_each(|device| device.device = file.file.device);
     }
     plan
+}
+
+/// A contiguous range that was measured to be slow is written anew if it still is where it was then; one that was not measured,
+/// or is elsewhere by now, stays. On volumes that do that.
+pub fn what_is_slow_in_one_extent_is_written_anew(fixture: &dyn Fixture) {
+    const PART: u64 = SIZE / 4;
+    let file = fixture.fragmented("file", SIZE);
+    let made = plan(fixture, &[&file]);
+    move_all(fixture);
+    let before = (fixture.content(&file, whole(SIZE)), fixture.attributes(&file));
+    let part = |n: u64| ByteRange::at(n * PART, PART);
+    let place = |n: u64| {
+        let layout = layout(fixture, &file);
+        let fragments: Vec<_> = layout.fragments_within(part(n)).collect();
+        assert_eq!(fragments.len(), 1, "{fragments:?}");
+        fragments[0].physical
+    };
+    let was = [0, 1, 2, 3].map(place);
+    let mut made = plan_of_now(fixture, &made);
+    let template = made.files[0].ranges[0].clone();
+    // The first one was not measured, the third one was measured elsewhere.
+    let slow = [None, Some(was[1]), Some(was[2] + BLOCK), Some(was[3])];
+    let range = |n: u64| fragmend_plan::PlannedRange {
+        offset: n * PART,
+        length: PART,
+        slow_at: slow[n as usize],
+        ..template.clone()
+    };
+    made.files[0].ranges = (0..4).map(range).collect();
+    let dry = Options { dry_run: true, ..UNPACED };
+    assert_eq!(fixture.apply(&made, &dry).0.ranges_left, 2, "it says what it would do");
+    let (summary, receipts) = fixture.apply(&made, &UNPACED);
+    assert_eq!((summary.ranges_moved, summary.moved_bytes), (2, 2 * PART), "{summary:?}");
+    let stayed: Vec<_> = receipts.iter().filter(|r| r.outcome != Outcome::Moved).collect();
+    assert_eq!(stayed.iter().map(|r| r.offset).collect::<Vec<_>>(), [0, 2 * PART]);
+    let already = |r: &&Receipt| r.reason == Some(SkipReason::AlreadyContiguous);
+    assert!(stayed.iter().all(already), "{stayed:?}");
+    let moved: Vec<_> = receipts.iter().filter(|r| r.outcome == Outcome::Moved).collect();
+    let once = |r: &&Receipt| (r.extents_before, r.extents_after) == (Some(1), Some(1));
+    assert!(moved.iter().all(once), "{moved:?}");
+    let now = [0, 1, 2, 3].map(place);
+    assert_eq!((now[0], now[2]), (was[0], was[2]));
+    for _ in 0..2 {
+        let now = (fixture.content(&file, whole(SIZE)), fixture.attributes(&file));
+        assert!(now == before, "{:?} and then {:?}", before.1, now.1);
+        fixture.check();
+    }
+    // A second run repeats nothing, unless a range was written anew in its old place.
+    let again = [1, 3].into_iter().filter(|n| now[*n] == was[*n]).count() as u64;
+    let made = plan_of_now(fixture, &made);
+    assert_eq!(fixture.apply(&made, &UNPACED).0.moved_bytes, again * PART);
+    assert!(fixture.content(&file, whole(SIZE)) == before.0);
+}
+
+/// The same where the volume cannot do that: it says so, and nothing moves.
+pub fn what_is_slow_in_one_extent_is_left_alone_with_a_reason(fixture: &dyn Fixture) {
+    let file = fixture.fragmented("file", SIZE);
+    let made = plan(fixture, &[&file]);
+    move_all(fixture);
+    let before = layout(fixture, &file);
+    let mut made = plan_of_now(fixture, &made);
+    made.files[0].ranges.truncate(1);
+    made.files[0].ranges[0].slow_at = Some(before.extents()[0].physical);
+    let (summary, _) = fixture.apply(&made, &UNPACED);
+    assert_eq!(reasons(&summary, &file), [SkipReason::Unsupported], "{summary:?}");
+    assert!(summary.skipped[0].detail.contains("--engine rewrite"), "{summary:?}");
+    assert_eq!(layout(fixture, &file).extents(), before.extents());
 }
 
 /// A dry run moves nothing, and reports what would move.

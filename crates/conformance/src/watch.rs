@@ -89,8 +89,11 @@ impl Watch {
     ) -> Result<Settled, Skip> {
         let (volume, file) = (fixture.volume(), fixture.identity(path));
         let layout = volume.layout(file, path)?;
-        let target =
-            |range: &ByteRange| Target { range: *range, fragments: layout.fragments(*range) };
+        let target = |range: &ByteRange| Target {
+            range: *range,
+            fragments: layout.fragments(*range),
+            anew: false,
+        };
         let targets: Vec<Target> = ranges.iter().map(target).collect();
         let mut file: Box<dyn Movable + '_> = volume.open(file, path)?;
         file.need(ranges)?;

@@ -43,6 +43,9 @@ pub const AHEAD: usize = 3;
 pub struct Moves {
     /// Ranges that were moved.
     pub ranges: u64,
+    /// Those of them that were contiguous before.
+    #[serde(default)]
+    pub anew: u64,
     /// Bytes in them.
     pub bytes: u64,
     /// Receipts of ranges at which the kernel or the tool failed.
@@ -66,6 +69,7 @@ impl Moves {
     /// Adds others.
     pub fn add(&mut self, other: &Self) {
         self.ranges += other.ranges;
+        self.anew += other.anew;
         self.bytes += other.bytes;
         self.failed.extend_from_slice(&other.failed);
         self.unexpected.extend_from_slice(&other.unexpected);
@@ -108,6 +112,29 @@ fn split(range: &Value) -> Vec<Value> {
     (from..to).step_by(RANGE as usize).map(part).collect()
 }
 
+/// A plan for one untouched file of an earlier plan, whose ranges that are contiguous now are written anew, as if a probe had
+/// found them slow; `None` where there is none. Of a compressed file nothing is.
+///
+/// # Panics
+/// When the plan cannot be read.
+pub fn plan_anew(root: &Path, files: &[TestFile], plan: &Path) -> Option<PathBuf> {
+    let mut made: Value = serde_json::from_slice(&fs::read(plan).expect("a plan")).expect("JSON");
+    let untouched = |file: &&TestFile| file.role == Role::Untouched && !file.tag.is_multiple_of(2);
+    let file = files.iter().rfind(untouched)?;
+    let open = File::open(root.join(MENDED).join(&file.name)).expect("a file of the run");
+    let layout = fragmend_scan::layout_of(&open).expect("its layout");
+    let entries = made["files"].as_array_mut().expect("its files");
+    entries.retain(|entry| entry["path"].as_str().is_some_and(|path| path.ends_with(&file.name)));
+    for range in entries.iter_mut().flat_map(|entry| entry["ranges"].as_array_mut()).flatten() {
+        let at = range["offset"].as_u64().expect("a number");
+        let of = layout.extents().iter().find(|e| e.range().start <= at && at < e.range().end);
+        range["slow_at"] = of.map(|e| e.physical + (at - e.logical)).into();
+    }
+    let path = plan.with_file_name("anew.json");
+    fs::write(&path, made.to_string()).expect("a plan");
+    Some(path)
+}
+
 /// What a plan is applied to.
 pub struct Target<'a> {
     /// The scenario.
@@ -120,6 +147,8 @@ pub struct Target<'a> {
     pub marks: &'a Marks,
     /// Decides when the mover is stopped.
     pub seed: u64,
+    /// Whether moves are held up where a file is half moved.
+    pub holds: bool,
 }
 
 /// Applies a plan; each receipt of a moved range becomes a mark. Where the scenario `freezes`, the
@@ -160,7 +189,8 @@ const MOST_KEPT: usize = 20;
 /// Reads the receipts, one at a time.
 fn receive(receipts: File, plan: &Path, on: &Target, partly_moved: &PartlyMoved) -> Moves {
     let Target { scenario, root, files, marks, .. } = *on;
-    let mut kept = File::create(plan.with_file_name("receipts.jsonl")).expect("a file");
+    let kept = plan.with_file_name("receipts.jsonl");
+    let mut kept = File::options().create(true).append(true).open(kept).expect("a file");
     let mut moves = Moves::default();
     let mut moved = vec![0; files.len()];
     for line in BufReader::new(receipts).lines() {
@@ -198,13 +228,14 @@ fn receive(receipts: File, plan: &Path, on: &Target, partly_moved: &PartlyMoved)
         let TestFile { tag, role, .. } = files[index];
         let bytes = event["moved_bytes"].as_u64().unwrap_or(0);
         (moves.ranges, moves.bytes) = (moves.ranges + 1, moves.bytes + bytes);
+        moves.anew += u64::from(event["extents_before"] == 1);
         marks.write(&Mark::Moved { tag, bytes }).expect("the log");
         moved[index] += 1;
         begin(partly_moved, Some(tag));
         if scenario.freezes && moves.ranges % FROZEN_AFTER == 0 {
             freeze(root);
         }
-        if role == Role::Untouched && HELD_AFTER.contains(&moved[index]) {
+        if on.holds && role == Role::Untouched && HELD_AFTER.contains(&moved[index]) {
             rustix::fs::syncfs(File::open(root).expect("the root")).expect("syncfs");
             marks.write(&Mark::Halfway { tag }).expect("the log");
             std::thread::sleep(HELD);

@@ -141,8 +141,17 @@ pub fn run(scenario: &'static Scenario, seed: u64, dir: &Path, nodes: Nodes, soa
     let mut later_use = LaterUse::new(&root, &files, seed, &marks, scenario);
     let moves = match (scenario.mover, &plan) {
         (Mover::Fragmend(options), Some(plan)) => {
-            let on = Target { scenario, root: &root, files: &files, marks: &marks, seed };
-            apply::apply(plan, options, &on, later_use)
+            let on =
+                Target { scenario, root: &root, files: &files, marks: &marks, seed, holds: true };
+            let mut moves = apply::apply(plan, options, &on, later_use);
+            // Its files move as a whole, and F2FS writes nothing anew.
+            let anew = !scenario.whole_files && !scenario.in_guest;
+            if let Some(plan) = apply::plan_anew(&root, &files, plan).filter(|_| anew) {
+                let later_use = LaterUse::new(&root, &files, seed, &marks, scenario);
+                let on = Target { holds: false, ..on };
+                moves.add(&apply::apply(&plan, options, &on, later_use));
+            }
+            moves
         }
         (Mover::Unprotected, _) => unprotected::rewrite(&root, &files),
         _ => {

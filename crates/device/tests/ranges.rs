@@ -34,7 +34,8 @@ fn what_was_overwritten_is_slow_although_it_is_contiguous() {
         let options = Options { no_geometry, within, ..Options::default() };
         let costs =
             probe::probe(&mut drive, &options, &|| false, &mut |_| {}).expect("a drive").costs;
-        let mapping = |n: u64| Mapping { range: n * MIB..(n + 1) * MIB, fragments: 1 };
+        let mapping =
+            |n: u64| Mapping { range: n * MIB..(n + 1) * MIB, fragments: 1, physical: n * MIB };
         let mappings: Vec<Mapping> = (40..100).map(mapping).collect();
         let limits = ranges::most(&drive, &mappings, Duration::from_secs(60));
         let mut meter = Meter::new(&mut drive, limits, &|| false);

@@ -272,6 +272,12 @@ impl Mover for Log {
         Ok(ranges.iter().map(|r| r.len().div_ceil(SEGMENT)).collect())
     }
 
+    /// `f2fs_defragment_range()` (fs/f2fs/file.c) returns without a write where it finds no break.
+    fn writes_anew(&self) -> Result<(), Skip> {
+        let why = "F2FS writes nothing anew that is in one extent (F2FS_IOC_DEFRAGMENT); --engine rewrite does";
+        Err(Skip::new(SkipReason::Unsupported, why))
+    }
+
     fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_group(self, job, pace)
     }

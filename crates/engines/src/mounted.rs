@@ -345,6 +345,10 @@ impl Movable for Open<'_> {
         self.mover.accepts(parts)
     }
 
+    fn writes_anew(&self) -> Result<(), Skip> {
+        self.mover.writes_anew()
+    }
+
     fn is_dirty(&self, range: ByteRange) -> Option<bool> {
         cache::dirty_pages(&self.file.fd, range.start..range.end).ok().map(|pages| pages > 0)
     }

@@ -261,6 +261,11 @@ impl Mover for WholeFile {
         true
     }
 
+    fn writes_anew(&self) -> Result<(), Skip> {
+        let why = "this XFS can only swap whole files, and nothing of this one would be in fewer extents; --engine rewrite writes single ranges anew";
+        Err(Skip::new(SkipReason::Unsupported, why))
+    }
+
     fn need(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
         allocate_delayed(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
         let layout = whole_layout(file)?;

@@ -59,12 +59,13 @@ fn conform(engines: &[&'static FileSystem], case: fn(&dyn Fixture)) {
 /// full disk the file system is refused before the plan is read, which is a test of its own.
 #[test]
 fn loop_rewriting_does_the_same() {
-    let cases: [fn(&dyn Fixture); 16] = [
+    let cases: [fn(&dyn Fixture); 17] = [
         cases::fragments_are_joined,
         cases::a_part_moves_and_the_rest_stays,
         cases::holes_unwritten_space_and_the_end_stay,
         cases::five_gibibytes_and_mostly_holes,
         cases::what_changed_since_the_plan_is_left_alone,
+        cases::what_is_slow_in_one_extent_is_written_anew,
         cases::a_dry_run_moves_nothing,
         cases::size_and_free_space_are_true,
         cases::every_file_is_shown_once,
@@ -144,6 +145,14 @@ fn loop_what_is_shared_moves_where_that_is_asked_for() {
 #[test]
 fn loop_what_changed_since_the_plan_is_left_alone() {
     conform(&ENGINES, cases::what_changed_since_the_plan_is_left_alone);
+}
+
+#[test]
+fn loop_what_is_slow_in_one_extent_is_written_anew() {
+    // What is compressed has no place that could be measured: the other two are Btrfs with compression.
+    let engines = [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS];
+    conform(&engines, cases::what_is_slow_in_one_extent_is_written_anew);
+    conform(&[&XFS_RMAP], cases::what_is_slow_in_one_extent_is_left_alone_with_a_reason);
 }
 
 #[test]

@@ -30,6 +30,8 @@ guest_tests! {
     uml_what_became_of_a_path_is_left_alone =>
         conformance::what_became_of_a_path_is_left_alone(&f2fs());
     uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
+    uml_what_is_slow_in_one_extent_is_left_alone =>
+        cases::what_is_slow_in_one_extent_is_left_alone_with_a_reason(&ImageFixture(&f2fs()));
     uml_a_dry_run_moves_nothing => cases::a_dry_run_moves_nothing(&ImageFixture(&f2fs()));
     uml_a_full_disk_is_left_alone => cases::a_full_disk_is_left_alone(&ImageFixture(&f2fs()));
     uml_size_and_free_space_are_true => cases::size_and_free_space_are_true(&ImageFixture(&f2fs()));

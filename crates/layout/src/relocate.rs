@@ -26,6 +26,13 @@ pub trait Movable: Underway {
     /// # Errors
     /// Why not.
     fn accepts(&self, parts: &[Extent]) -> Result<(), Skip>;
+    /// Checks that data which is contiguous already can be written anew ([`Target::anew`]).
+    ///
+    /// # Errors
+    /// Why not.
+    fn writes_anew(&self) -> Result<(), Skip> {
+        Ok(())
+    }
     /// Whether all ranges that are to move must be passed at once, also those that are in one extent: they
     /// change their places together or not at all.
     fn all_or_nothing(&self) -> bool {
@@ -89,6 +96,17 @@ pub struct Target {
     pub range: ByteRange,
     /// The number of fragments that it is in now: it moves only if it will be in fewer.
     pub fragments: u64,
+    /// Whether it moves to a place in as many fragments, too: it is slow where it is, and is to be written anew in one
+    /// go. What keeps its bytes safe in a crash does not depend on that: no engine's argument counts fragments, and each of
+    /// its steps is that of any other move.
+    pub anew: bool,
+}
+
+impl Target {
+    /// Whether a place in so many fragments is better than the one it has.
+    pub fn is_better_in(&self, fragments: u64) -> bool {
+        fragments < self.fragments || self.anew && fragments == self.fragments
+    }
 }
 
 /// What a relocation may do.

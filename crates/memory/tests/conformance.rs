@@ -17,6 +17,7 @@ conforms! {
     holes_unwritten_space_and_the_end_stay
     five_gibibytes_and_mostly_holes
     what_changed_since_the_plan_is_left_alone
+    what_is_slow_in_one_extent_is_written_anew
     a_dry_run_moves_nothing
     a_full_disk_is_left_alone
     a_stopped_move_ends_with_a_result_for_all_that_moved

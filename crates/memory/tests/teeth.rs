@@ -4,8 +4,8 @@ mod support;
 
 use fragmend_conformance::{Fixture, cases};
 use fragmend_layout::{
-    ByteRange, Extent, Fate, FileId, FsKind, Layout, Movable, Pace, Settled, Skip, Target, Terms,
-    Underway, Volume,
+    ByteRange, Extent, Fate, FileId, FsKind, Layout, Movable, Pace, Settled, Skip, SkipReason,
+    Target, Terms, Underway, Volume,
 };
 use fragmend_memory::Memory;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,12 +43,15 @@ enum Wrong {
     // Sharing.
     AlwaysUnshares,
     NeverUnshares,
+    // Contiguous ranges.
+    NeverWritesAnew,
+    RefusesToWriteAnew,
 }
 
 type Case = fn(&dyn Fixture);
 
 /// Each wrong volume, the case that it fails, and a part of what the case says.
-const WRONG: [(Wrong, Case, &str); 21] = [
+const WRONG: [(Wrong, Case, &str); 23] = [
     (Wrong::TotalDoubled, cases::size_and_free_space_are_true, "its size"),
     (Wrong::FreeTimesFour, cases::size_and_free_space_are_true, "bytes free"),
     (Wrong::ShowsFilesTwice, cases::every_file_is_shown_once, "shown twice"),
@@ -98,6 +101,8 @@ const WRONG: [(Wrong, Case, &str); 21] = [
     (Wrong::ReportsAtTheEnd, cases::ranges_move_one_after_the_other, "moved behind"),
     (Wrong::AlwaysUnshares, cases::what_is_shared_moves_only_if_that_is_asked_for, "Shared"),
     (Wrong::NeverUnshares, cases::what_is_shared_moves_only_if_that_is_asked_for, "moved_bytes"),
+    (Wrong::NeverWritesAnew, cases::what_is_slow_in_one_extent_is_written_anew, "NoBetterPlace"),
+    (Wrong::RefusesToWriteAnew, cases::what_is_slow_in_one_extent_is_written_anew, "it says what"),
 ];
 
 #[test]
@@ -218,6 +223,13 @@ impl Movable for WrongFile<'_> {
         })
     }
 
+    fn writes_anew(&self) -> Result<(), Skip> {
+        match self.wrong {
+            Wrong::RefusesToWriteAnew => Err(Skip::new(SkipReason::Unsupported, "")),
+            _ => self.file.writes_anew(),
+        }
+    }
+
     fn relocate(
         &mut self,
         targets: &[Target],
@@ -229,6 +241,9 @@ impl Movable for WrongFile<'_> {
             Wrong::NeverUnshares => false,
             _ => terms.unshare,
         };
+        let keeps = self.wrong == Wrong::NeverWritesAnew;
+        let target = |t: &Target| Target { anew: t.anew && !keeps, ..*t };
+        let targets = &targets.iter().map(target).collect::<Vec<_>>()[..];
         let (wrong, never) = (self.wrong, AtomicBool::new(false));
         let mut wrong_pace = WrongPace { pace, wrong, never, late: Vec::new() };
         let ended = self.file.relocate(targets, &Terms { unshare, ..*terms }, &mut wrong_pace);

@@ -6,12 +6,13 @@
 
 mod mounted;
 mod observed;
+mod slow;
 
 use crate::{Error, Event, Observer};
 use fragmend_engines::engine;
 use fragmend_layout::{FileId, Layout, Skip, SkipReason};
 use fragmend_plan::file::LeftAlone;
-use fragmend_plan::{Part, Survey, SurveyedFile};
+use fragmend_plan::{Part, SlowFile, Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::{btrfs, root};
@@ -49,6 +50,29 @@ pub fn survey(
         }
         None => walked(paths, observe),
     }
+}
+
+/// What has slow ranges and is to be planned for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichSlow {
+    /// Files that were surveyed: those of a trace.
+    Surveyed,
+    /// Others below the paths, too: without a trace.
+    All,
+}
+
+/// Adds what probes have measured of files to a survey of `paths` (of all files if there are none). A file that is not the
+/// probed one any more is left alone, and so is each range that is not where it was, or not in one extent.
+///
+/// # Errors
+/// A path that does not exist.
+pub fn add_slow(
+    survey: &mut Survey,
+    measured: Vec<SlowFile>,
+    paths: &[PathBuf],
+    which: WhichSlow,
+) -> Result<(), Error> {
+    slow::add(survey, measured, &absolute(paths)?, which)
 }
 
 /// The accesses of a trace whose order is kept at most: some hundred MiB of them while a plan is made, and hours of what a

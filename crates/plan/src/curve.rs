@@ -4,6 +4,7 @@ use crate::choose::{or_whole, saved_ns};
 use crate::select::Analysed;
 use crate::select::gain::{self, bytes};
 use crate::select::price::Price;
+use crate::slow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,8 @@ pub const MOST_POINTS: usize = 24;
 pub fn curve(files: &[Analysed]) -> Vec<CurvePoint> {
     let at = |price: Price| {
         let chosen = gain::at(files, price);
-        let chosen = or_whole(files, &chosen, |_| price).unwrap_or(chosen);
+        let mut chosen = or_whole(files, &chosen, |_| price).unwrap_or(chosen);
+        chosen.extend(slow::worth(files, &chosen, |_| price));
         let seconds_saved = saved_ns(files, &chosen) as f64 / 1e9;
         (price, CurvePoint { bytes: bytes(&chosen), seconds_saved })
     };

@@ -49,14 +49,22 @@ fn explain(
         let seen: u64 = file.touching(*range).fold(0, |sum, r| sum.saturating_add(r.seen));
         let saved_ns = before.ns.saturating_sub(now.ns);
         total += saved_ns;
-        let reason = if traced {
-            let times = before.requests.saturating_sub(now.requests);
-            let us = saved_ns as f64 / 1e3;
-            format!(
-                "seen {seen} times in {fragments} fragments; {us:.0} us and {times} requests saved"
-            )
-        } else {
-            format!("{fragments} fragments")
+        let slow = file.slow_place(*range);
+        let us = saved_ns as f64 / 1e3;
+        let reason = match slow {
+            Some((_, times)) => {
+                let seen = if traced { format!("seen {seen} times; ") } else { String::new() };
+                format!(
+                    "slow-inside: in one extent, and reading it lasts {times:.1} times as long as the drive needs; {seen}{us:.0} us saved"
+                )
+            }
+            None if traced => {
+                let times = before.requests.saturating_sub(now.requests);
+                format!(
+                    "seen {seen} times in {fragments} fragments; {us:.0} us and {times} requests saved"
+                )
+            }
+            None => format!("{fragments} fragments"),
         };
         PlannedRange {
             offset: range.start,
@@ -67,6 +75,7 @@ fn explain(
             requests_after: now.requests,
             seconds_saved: saved_ns as f64 / 1e9,
             space_cost_bytes: shared.shared_bytes(*range),
+            slow_at: slow.map(|(place, _)| place),
             reason,
         }
     };

@@ -128,6 +128,10 @@ pub struct PlannedRange {
     /// Bytes of space that it needs besides, because others keep what it shares with them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub space_cost_bytes: u64,
+    /// If it is in one fragment and was measured to be slow: the byte of the device at which it begins, as the file system
+    /// reports it. It is written anew as long as it is there, in as many fragments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_at: Option<u64>,
     /// Why it is here, for people.
     #[serde(deserialize_with = "for_people")]
     pub reason: String,
@@ -169,6 +173,10 @@ pub struct Summary {
     /// Bytes that would be moved (read once and written once).
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes_to_move: u64,
+    /// Bytes of these that are in one fragment and were measured to be slow: they are written anew.
+    #[schemars(extend("x-unit" = "bytes"))]
+    #[serde(default)]
+    pub slow_bytes: u64,
     /// What share of its rated life the drive would spend on that, 0 to 1: by the rating that was given, or else the most
     /// that it may be by a drive's own account (`wear.source` says which). Absent without either.
     #[schemars(extend("x-unit" = "share"))]
@@ -328,6 +336,7 @@ mod tests {
             requests_after: 1,
             seconds_saved: 0.25,
             space_cost_bytes: 0,
+            slow_at: None,
             reason: "seen".into(),
         };
         Plan {

@@ -63,6 +63,7 @@ fn leave_out(plan: &mut Plan, out: &[PlannedFile]) {
         summary.bytes_to_move -= range.length;
         summary.over_budget_bytes += range.length;
         summary.space_cost_bytes -= range.space_cost_bytes;
+        summary.slow_bytes -= if range.slow_at.is_some() { range.length } else { 0 };
         summary.requests_after += range.requests_before.saturating_sub(range.requests_after);
         summary.seconds_after += range.seconds_saved;
     }
@@ -130,6 +131,7 @@ mod tests {
             requests_after: 1,
             seconds_saved: 0.001,
             space_cost_bytes: 0,
+            slow_at: None,
             reason: "2 fragments".into(),
         };
         let name = |n: u64| format!("/mnt/{}{n}", "\u{1}".repeat(400));

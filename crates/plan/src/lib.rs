@@ -16,6 +16,7 @@
 //! | [`costs`] | what reads cost on each device, at the depth that was seen |
 //! | [`fragments`] | how a request is split and what it costs, now and after a move |
 //! | [`ways`] | the way of a disk's head from one read to the next |
+//! | [`slow`] | what reads lose in ranges that are slow in one fragment |
 //! | [`outlook`] | one replay in time, and what each break costs |
 //! | [`select`] | the policies |
 //! | `choose` | what a policy wants, judged by the costs themselves |
@@ -47,6 +48,7 @@ mod parallel;
 pub mod readahead;
 pub mod requests;
 pub mod select;
+pub mod slow;
 pub mod source;
 pub mod survey;
 pub mod verdict;
@@ -60,6 +62,7 @@ pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
 pub use input::{Basis, Policy, Settings};
 pub use make::{make, with_curve};
 pub use requests::Request;
+pub use slow::{SlowFile, SlowRange};
 pub use source::{PlanFile, PlanSource};
 pub use survey::{Part, Survey, SurveyedFile};
 pub use verdict::Why;

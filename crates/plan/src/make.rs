@@ -14,6 +14,7 @@ use crate::outlook::{Outlook, weigh};
 use crate::parallel;
 use crate::requests::{self, Request, Shape};
 use crate::select::{Analysed, Candidate};
+use crate::slow::{self, Losses, with_slow};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
 use crate::verdict::{Case, Thinned, judge};
@@ -94,12 +95,13 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     });
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
     at_depth(&mut costs, &loads, &kept, &mut analysed);
-    let is_cooled = settings.hot_fraction < 1.0;
-    let mut cold: Vec<Vec<Request>> =
-        if is_cooled { cool(&mut analysed, settings.hot_fraction) } else { Vec::new() };
-    cold.resize_with(kept.len(), Vec::new);
+    for file in analysed.iter_mut().filter(|file| !file.slow.is_empty()) {
+        file.slow = slow::weigh(file);
+    }
+    let cold = cool(&mut analysed, settings.hot_fraction);
 
-    let (chosen, over_budget_bytes) = choose(&analysed, settings);
+    let chosen = choose(&analysed, settings);
+    let (chosen, over_budget_bytes) = with_slow(&analysed, chosen, settings.budget_bytes);
     let curve = if wanted { curve(&analysed) } else { Vec::new() };
     let mut moves = moves(&chosen, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
@@ -155,6 +157,7 @@ fn outlook(file: &Analysed, cold: &[Request]) -> Outlook {
     let mut outlook = file.crossings().outlook();
     outlook += weigh(file, cold, |_| {});
     outlook += Outlook::of_ways(file);
+    outlook += file.slow.outlook();
     outlook
 }
 
@@ -249,7 +252,7 @@ fn was_timed(summary: &mut Summary, timed: Timed) {
 /// Corrects the summary of a plan that moves nothing after all.
 fn nothing_moves(summary: &mut Summary) {
     (summary.bytes_to_move, summary.ranges, summary.files) = (0, 0, 0);
-    summary.space_cost_bytes = 0;
+    (summary.space_cost_bytes, summary.slow_bytes) = (0, 0);
     summary.requests_after = summary.requests_before;
     summary.seconds_after = summary.seconds_before;
     (summary.seconds_saved, summary.saved_share, summary.file_system_share) = (0.0, 0.0, 0.0);
@@ -283,7 +286,11 @@ fn sum_up(
     };
     let whole = |file: &&Analysed| !file.breaks.is_empty();
     let whole = analysed.iter().filter(whole).flat_map(|file| &file.runs).map(|r| r.len());
+    let slow = |(file, moves): (&Analysed, &Vec<ByteRange>)| -> u64 {
+        moves.iter().filter(|range| file.slow_place(**range).is_some()).map(|r| r.len()).sum()
+    };
     Summary {
+        slow_bytes: analysed.iter().zip(moves).map(slow).sum(),
         space_cost_bytes: files.iter().zip(moves).map(space_cost).sum(),
         bytes_to_move: moves.iter().flatten().map(|m| m.len()).sum(),
         ranges: moves.iter().map(|m| m.len() as u64).sum(),
@@ -306,7 +313,8 @@ fn after(file: &Analysed, before: Bill, cold: &[Request], moves: &[ByteRange]) -
     let (fragments, limit) = (file.fragments_after(moves), file.limits.max_request);
     let mut clock = file.costs.clock();
     let requests = fragments.replay(&file.requests, limit, &mut clock);
-    requests + fragments.replay(cold, limit, &mut clock) + Bill::way(file.ways_ns(moves))
+    let beside = file.ways_ns(moves) + file.slow.after_ns(moves);
+    requests + fragments.replay(cold, limit, &mut clock) + Bill::way(beside)
 }
 
 /// Joins the entries of each file into one, under its first name: a file that was renamed while files were
@@ -321,10 +329,11 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
     });
 }
 
-/// Bytes on the device that a file shares with others, if it is fragmented.
+/// Bytes on the device that a file shares with others, if it is fragmented, or slow in one fragment.
 fn left_shared(file: &Kept, analysed: &Analysed) -> u64 {
     let everything = ByteRange { start: 0, end: u64::MAX };
-    if analysed.breaks.is_empty() { 0 } else { file.shared.shared_bytes(everything) }
+    let is_fine = analysed.breaks.is_empty() && analysed.slow.is_empty();
+    if is_fine { 0 } else { file.shared.shared_bytes(everything) }
 }
 
 /// Cuts a range into steps each of which can be moved, or left, by itself: an interrupted apply repeats at most
@@ -350,7 +359,7 @@ fn analyse(
     settings: &Settings,
     costs: Arc<Costs>,
 ) -> (Kept, Analysed) {
-    let SurveyedFile { path, layout, accesses, block_bytes, limits, window } = file;
+    let SurveyedFile { path, layout, accesses, slow, block_bytes, limits, window } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
     let mut head = Head::new(costs.seeks());
     let requests = if basis.is_traced() {
@@ -363,6 +372,7 @@ fn analyse(
     let mut analysed =
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
     (analysed.apart, analysed.ways) = (settings.policy == Policy::Gain, ways);
+    analysed.slow = Losses::new(slow);
     let (file, size, shared) = (layout.file, layout.size, layout.shared());
     (Kept { path, file, size, block_bytes, shared }, analysed)
 }
@@ -370,6 +380,9 @@ fn analyse(
 /// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and returns, per file, the requests of
 /// the others.
 fn cool(files: &mut [Analysed], fraction: f64) -> Vec<Vec<Request>> {
+    if fraction >= 1.0 {
+        return vec![Vec::new(); files.len()];
+    }
     let mut heat: Vec<(Reverse<u64>, usize, usize)> = files
         .iter()
         .enumerate()
@@ -413,6 +426,7 @@ mod tests {
                 path: "/mnt/log".into(),
                 layout,
                 accesses: Vec::new(),
+                slow: Vec::new(),
                 limits: DeviceLimits {
                     largest_extent: 1 << 27,
                     readahead: 1 << 17,

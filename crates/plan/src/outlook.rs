@@ -25,7 +25,7 @@ pub struct Outlook {
     pub apart_ns: u128,
     /// Nanoseconds as the files are and if they were contiguous, with each read issued when the one before is done.
     pub alone: [u128; 2],
-    /// Accesses that cross a break, as often as they were seen.
+    /// Accesses that cross a break, or touch what is slow in one fragment, as often as they were seen.
     pub asked: u128,
     /// Of these, as often as they reach the device.
     pub reached: u128,
@@ -99,7 +99,7 @@ pub fn weigh<'a>(
     file.fragments.each_split(requests, limit, |r, split| {
         let crossed = breaks.inside(r);
         let often = u128::from(r.fetches);
-        if crossed > 0 {
+        if crossed > 0 || file.slow.touches(r.range) {
             outlook.asked += u128::from(r.seen.max(r.fetches));
             outlook.reached += often;
         }

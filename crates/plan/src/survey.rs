@@ -6,6 +6,7 @@
 use crate::costs::Timed;
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
+use crate::slow::SlowRange;
 use crate::wear::Drive;
 use fragmend_layout::{Access, FileAccesses, ObservedLoad};
 use fragmend_layout::{DeviceLimits, DeviceProfile, FileId, Layout, Skip, Volume};
@@ -57,6 +58,9 @@ pub struct SurveyedFile {
     pub layout: Layout,
     /// Accesses in the order in which they were seen; empty without a trace.
     pub accesses: Vec<Access>,
+    /// Ranges that are in one fragment and yet slow, as far as that was measured; in file order, without overlap, and
+    /// where the layout has them.
+    pub slow: Vec<SlowRange>,
     /// Allocation block of its file system, in bytes.
     pub block_bytes: u64,
     /// What its device and file system allow.
@@ -105,6 +109,7 @@ impl SurveyedFile {
             path,
             layout,
             accesses,
+            slow: Vec::new(),
             block_bytes: *block_bytes,
             limits: DeviceLimits::new(*file_system, *block_bytes, profile),
             window: Window::of(profile),

@@ -10,6 +10,7 @@
 //! | [`record`] | the document of `fragmend record` |
 //! | [`recover`] | the document of `fragmend recover` |
 //! | [`scan`] | the document of `fragmend scan` |
+//! | [`slow`] | the slow ranges of a probe's document, read for planning |
 //! | [`wear`] | what is said of wear |
 //! | [`unit`] | formats a value with its unit for people |
 
@@ -19,6 +20,7 @@ pub mod probe;
 pub mod record;
 pub mod recover;
 pub mod scan;
+pub mod slow;
 pub mod unit;
 pub mod wear;
 

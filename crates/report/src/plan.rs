@@ -116,6 +116,12 @@ fn lines(plan: &Plan) -> Vec<String> {
             share(s.file_system_share),
             bytes(s.whole_file_bytes)
         ),
+    ];
+    if s.slow_bytes > 0 {
+        let slow = bytes(s.slow_bytes);
+        lines.push(format!("   {slow} of it in one extent and yet slow: written anew"));
+    }
+    lines.extend([
         format!(
             "requests: {} now, {} afterwards",
             count(s.requests_before),
@@ -123,7 +129,7 @@ fn lines(plan: &Plan) -> Vec<String> {
         ),
         format!("what reaches the device: {}", basis(s.basis)),
         format!("costs: {}; {}", source(plan), depth(s)),
-    ];
+    ]);
     if let (Some(ns), Some(reads)) = (s.one_more_request_ns, s.timed_reads) {
         lines.push(format!(
             "   one more request costs {} where the data is now: {} recorded reads were timed",
@@ -258,6 +264,7 @@ mod tests {
             requests_after: 30,
             seconds_saved: 0.82,
             space_cost_bytes: 0,
+            slow_at: None,
             reason: String::new(),
         };
         let mut plan = plan(Summary {
@@ -273,6 +280,7 @@ mod tests {
             requests_after: 1830,
             whole_file_bytes: 1 << 29,
             file_system_share: 0.003,
+            slow_bytes: 1 << 20,
             rated_share: Some(5e-8),
             wear: Some(Wear { source: RatingSource::User, drives: Vec::new() }),
             over_budget_bytes: 4096,
@@ -299,6 +307,7 @@ mod tests {
             "read: 1 234 accesses to 4 files",
             "wait for the device: 2.5 s now, 1.7 s afterwards: 0.8 s saved (32.8 %)",
             "to write: 3.0 MiB in 1 ranges of 1 files, 0.3 % of the file systems (whole files: 512.0 MiB)",
+            "   1.0 MiB of it in one extent and yet slow: written anew",
             "requests: 3 000 now, 1 830 afterwards",
             "what reaches the device: what missed the page cache, as recorded, and direct I/O",
             "costs: guessed by the kind of the device: mmcblk0p2 is taken for a memory card; one read at a time, as how many were in flight was not seen",

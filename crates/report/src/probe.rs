@@ -3,7 +3,7 @@
 use fragmend_device::probe::meter::Limits;
 use fragmend_device::probe::ranges::Parts;
 use fragmend_device::profile::Profile;
-use fragmend_layout::{DriveHealth, PathText, schema};
+use fragmend_layout::{DriveHealth, FileId, PathText, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,9 @@ impl From<Limits> for ProbeLimits {
 /// How fast a file reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileReport {
+    /// Which file it was; absent in documents of older versions.
+    #[serde(default)]
+    pub probed: Option<ProbedFile>,
     /// Bytes of it that are data on the device as they are in the file.
     #[schemars(extend("x-unit" = "bytes"))]
     pub data_bytes: u64,
@@ -90,6 +93,17 @@ pub struct FileReport {
     pub ranges: Vec<FileRange>,
 }
 
+/// Which file was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProbedFile {
+    /// Where it was; its identity counts, not its path.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// Device, inode and generation.
+    #[serde(flatten)]
+    pub file: FileId,
+}
+
 /// How fast a range of a file reads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FileRange {
@@ -101,6 +115,10 @@ pub struct FileRange {
     pub bytes: u64,
     /// Extents that do not continue each other on the device.
     pub fragments: u64,
+    /// Where it begins on the device, as the file system reports it; absent in documents of older versions.
+    #[schemars(extend("x-unit" = "bytes"))]
+    #[serde(default)]
+    pub physical: Option<u64>,
     /// How long reading it lasts.
     pub ns: u64,
     /// How long the drive needs for as many bytes in as many requests.
@@ -108,8 +126,8 @@ pub struct FileRange {
 }
 
 impl FileReport {
-    /// The ranges of a file; neighbours that are slow are one range in `slow`.
-    pub fn new(parts: &Parts, limits: Limits) -> Self {
+    /// The ranges of a file; neighbours that are slow, and continue each other on the device, are one range in `slow`.
+    pub fn new(probed: ProbedFile, parts: &Parts, limits: Limits) -> Self {
         let mut slow: Vec<FileRange> = Vec::new();
         let mut ranges = Vec::new();
         let (mut timed_bytes, mut ns, mut expected_ns) = (0, 0.0, 0.0);
@@ -118,6 +136,7 @@ impl FileReport {
                 offset: part.range.start,
                 bytes: part.range.end - part.range.start,
                 fragments: part.fragments,
+                physical: Some(part.physical),
                 ns: part.ns as u64,
                 expected_ns: part.expected_ns as u64,
             };
@@ -126,7 +145,7 @@ impl FileReport {
             expected_ns += part.expected_ns;
             if part.is_slow_inside() {
                 match slow.last_mut() {
-                    Some(last) if last.offset + last.bytes == range.offset => {
+                    Some(last) if last.continues_in(&range) => {
                         last.bytes += range.bytes;
                         last.ns += range.ns;
                         last.expected_ns += range.expected_ns;
@@ -137,6 +156,7 @@ impl FileReport {
             ranges.push(range);
         }
         Self {
+            probed: Some(probed),
             data_bytes: parts.data_bytes,
             timed_bytes,
             slow_bytes: slow.iter().map(|range| range.bytes).sum(),
@@ -146,6 +166,14 @@ impl FileReport {
             slow,
             ranges,
         }
+    }
+}
+
+impl FileRange {
+    /// Whether `next` begins where this one ends, in the file and on the device.
+    fn continues_in(&self, next: &Self) -> bool {
+        let end = self.physical.map(|at| at + self.bytes);
+        self.offset + self.bytes == next.offset && end == next.physical
     }
 }
 
@@ -177,20 +205,32 @@ mod tests {
         let part = |n: u64, fragments, ns| Part {
             range: n << 20..(n + 1) << 20,
             fragments,
+            physical: if n < 4 { 7 + (n << 20) } else { 0 },
             ns,
             expected_ns: 100.0,
         };
-        let parts = [part(0, 1, 105.0), part(1, 1, 300.0), part(2, 1, 200.0), part(3, 2, 400.0)];
-        let parts = Parts { parts: parts.to_vec(), data_bytes: 4 << 20, complete: true };
+        let parts = [part(0, 1, 105.0), part(1, 1, 300.0), part(2, 1, 200.0), part(3, 1, 400.0)];
+        // The last one is elsewhere on the device.
+        let parts = [&parts[..], &[part(4, 1, 300.0)]].concat();
+        let parts = Parts { parts, data_bytes: 5 << 20, complete: true };
         let limits = Limits { bytes: 1, requests: 1, time: Duration::from_secs(2) };
-        let report = FileReport::new(&parts, limits);
-        let slow =
-            FileRange { offset: 1 << 20, bytes: 2 << 20, fragments: 1, ns: 500, expected_ns: 200 };
-        assert_eq!(report.slow, [slow]);
+        let file = FileId { device: 7, inode: 12, generation: 1 };
+        let probed = ProbedFile { path: std::path::Path::new("/srv/a").into(), file };
+        let report = FileReport::new(probed, &parts, limits);
+        let slow = |n: u64, mib: u64, at, ns, expected_ns| FileRange {
+            offset: n << 20,
+            bytes: mib << 20,
+            fragments: 1,
+            physical: Some(at),
+            ns,
+            expected_ns,
+        };
+        let expected = [slow(1, 3, 7 + (1 << 20), 900, 300), slow(4, 1, 0, 300, 100)];
+        assert_eq!(report.slow, expected);
         assert_eq!(
             (report.ranges.len(), report.slow_bytes, report.timed_bytes),
-            (4, 2 << 20, 4 << 20)
+            (5, 4 << 20, 5 << 20)
         );
-        assert!((report.ratio - 1005.0 / 400.0).abs() < 1e-9);
+        assert!((report.ratio - 1305.0 / 500.0).abs() < 1e-9);
     }
 }

@@ -59,6 +59,10 @@ pub trait Mover {
             None => Ok(()),
         }
     }
+    /// See [`fragmend_layout::Movable::writes_anew`].
+    fn writes_anew(&self) -> Result<(), Skip> {
+        Ok(())
+    }
     /// Allocates new space for all of `ranges` at once, and returns in how many fragments each would be there.
     /// Nothing has moved yet; space that was staged before is released.
     fn stage(&mut self, file: &Self::File, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
@@ -199,7 +203,7 @@ impl<'a, M: Mover> Drive<'a, M> {
 
     /// Whether its new place is better than the one it had when it was looked at.
     fn is_better(&self, index: usize) -> bool {
-        self.job.staged[index] < self.job.targets[index].fragments
+        self.job.targets[index].is_better_in(self.job.staged[index])
     }
 
     /// Leaves a range alone whose new place is no better; returns whether it did.
@@ -215,6 +219,9 @@ impl<'a, M: Mover> Drive<'a, M> {
     /// The same where other programs have joined the range since the first look, so that its state is no result
     /// of this move.
     fn leave_joined(&mut self, index: usize) -> bool {
+        if self.job.targets[index].anew {
+            return false;
+        }
         let staged = self.job.staged[index];
         match self.fragments(index) {
             Ok(1) => self.leave(index, 1, Skip::new(SkipReason::AlreadyContiguous, "")),

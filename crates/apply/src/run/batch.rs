@@ -6,7 +6,8 @@ use super::tell::names_of;
 use crate::look::Ready;
 use crate::pace;
 use crate::receipt::{Outcome, Receipt};
-use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip, SkipReason, Underway};
+use fragmend_layout::{ByteRange, Fate, Layout, Moved, Pace, Skip, SkipReason, Underway};
+use fragmend_plan::PlannedRange;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -79,7 +80,10 @@ impl Run<'_> {
     fn moved(&mut self, file: &mut dyn Underway, ready: &Ready, moved: Moved) -> Result<(), Skip> {
         let looking = self.environment.now();
         let range = ready.planned.range();
-        let looked = file.layout(range).map(|l| l.fragments(range));
+        let looked = file.layout(range);
+        // What goes back where a move failed is at its old place, in as many fragments.
+        let is_back = moved.returns && looked.as_ref().is_ok_and(|l| is_at(l, ready.planned));
+        let looked = looked.map(|l| l.fragments(range));
         let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.fragments));
         receipt.moved_bytes = moved.bytes;
         receipt.primitive = (moved.bytes > 0).then(|| names_of(&moved));
@@ -91,7 +95,7 @@ impl Run<'_> {
             problem = looked.err().or(problem);
         }
         let failed = problem.clone().filter(|skip| skip.reason == SkipReason::Failed);
-        judge(&mut receipt, &moved, problem, ready);
+        judge(&mut receipt, &moved, problem, (ready, is_back));
         if receipt.outcome == Outcome::Moved
             && let Some(skip) = failed
         {
@@ -105,13 +109,24 @@ impl Run<'_> {
             receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
         }
         receipt.seconds = (moved.took + (self.environment.now() - looking)).as_secs_f64();
-        self.unsettled.push(receipt.clone());
+        self.unsettled.push((receipt.clone(), ready.planned.slow_at.filter(|_| ready.anew)));
         self.receive(receipt, Some(file))
     }
 }
 
-/// Sets whether the range came out better, and if not, why.
-fn judge(receipt: &mut Receipt, moved: &Moved, problem: Option<Skip>, ready: &Ready) {
+/// Whether a range is at the place at which it was measured to be slow.
+fn is_at(layout: &Layout, planned: &PlannedRange) -> bool {
+    let first = layout.fragments_within(planned.range()).next();
+    planned.slow_at.is_some() && first.map(|fragment| fragment.physical) == planned.slow_at
+}
+
+/// Sets whether the range came out better, and if not, why. `is_back` is whether it is where it was.
+fn judge(
+    receipt: &mut Receipt,
+    moved: &Moved,
+    problem: Option<Skip>,
+    (ready, is_back): (&Ready, bool),
+) {
     if moved.interrupted {
         receipt.outcome = Outcome::Interrupted;
     }
@@ -120,12 +135,18 @@ fn judge(receipt: &mut Receipt, moved: &Moved, problem: Option<Skip>, ready: &Re
     let spoiled = |skip: &Skip| moved.whole || skip.reason == SkipReason::LayoutChanged;
     let ours = receipt.moved_bytes > 0 || moved.whole;
     let there = ours && !problem.as_ref().is_some_and(spoiled);
+    // All of what is written anew must be, and be elsewhere.
+    let anew = |after| {
+        let all = receipt.moved_bytes >= receipt.length;
+        ready.anew && after == ready.fragments && all && !is_back
+    };
     // A range without data is not in fewer fragments.
-    let fewer = |after| after > 0 && after < ready.fragments;
+    let fewer = |after| after > 0 && (after < ready.fragments || anew(after));
     let better = there && receipt.extents_after.is_some_and(fewer);
     if receipt.outcome == Outcome::Moved && !better {
         receipt.outcome = Outcome::Skipped;
-        let skip = problem.unwrap_or_else(|| no_better(receipt, ready, moved.returns));
+        let back = moved.returns && (is_back || !ready.anew);
+        let skip = problem.unwrap_or_else(|| no_better(receipt, ready, back));
         (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
     } else if let Some(skip) = problem {
         receipt.detail = Some(format!("in part: {}", skip.detail));
@@ -144,10 +165,10 @@ fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
     if receipt.extents_after == Some(0) {
         return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
     }
-    if receipt.moved_bytes == 0 && receipt.extents_after == Some(1) {
+    if receipt.moved_bytes == 0 && receipt.extents_after == Some(1) && !ready.anew {
         return Skip::new(SkipReason::AlreadyContiguous, "");
     }
-    if ready.fragments <= 1 {
+    if ready.fragments <= 1 && !ready.anew {
         return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
     }
     let why = match receipt.extents_after {
@@ -158,4 +179,60 @@ fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
         _ => "it would not be in fewer fragments".into(),
     };
     Skip::new(SkipReason::NoBetterPlace, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_layout::PathText;
+
+    /// The outcome for a contiguous range of 8192 bytes that was to be written anew.
+    fn judged(moved_bytes: u64, extents_after: Option<u64>, is_back: bool) -> Outcome {
+        let planned = PlannedRange {
+            offset: 0,
+            length: 8192,
+            extents: 1,
+            seen: 0,
+            requests_before: 1,
+            requests_after: 1,
+            seconds_saved: 0.1,
+            space_cost_bytes: 0,
+            slow_at: Some(4096),
+            reason: String::new(),
+        };
+        let ready =
+            Ready { planned: &planned, fragments: 1, anew: true, own_space: 8192, space_cost: 0 };
+        let mut receipt = Receipt {
+            path: PathText { path: "/a".into(), path_bytes: None },
+            offset: 0,
+            length: 8192,
+            outcome: Outcome::Moved,
+            extents_before: Some(1),
+            extents_after,
+            moved_bytes,
+            primitive: None,
+            fallback: None,
+            space_cost_bytes: 0,
+            seconds: 0.0,
+            longest_step_seconds: 0.0,
+            reason: None,
+            detail: None,
+        };
+        let moved = Moved { bytes: moved_bytes, returns: true, ..Moved::default() };
+        judge(&mut receipt, &moved, None, (&ready, is_back));
+        let skipped = receipt.outcome == Outcome::Skipped;
+        assert_eq!(receipt.reason, skipped.then_some(SkipReason::NoBetterPlace), "{receipt:?}");
+        receipt.outcome
+    }
+
+    #[test]
+    fn what_is_written_anew_is_all_elsewhere_and_in_as_few_fragments() {
+        assert_eq!(judged(8192, Some(1), false), Outcome::Moved);
+        // There and back is twice as many bytes.
+        assert_eq!(judged(16384, Some(1), true), Outcome::Skipped);
+        assert_eq!(judged(8192, Some(1), true), Outcome::Skipped);
+        assert_eq!(judged(8192, Some(2), false), Outcome::Skipped);
+        assert_eq!(judged(4096, Some(1), false), Outcome::Skipped);
+        assert_eq!(judged(0, Some(1), true), Outcome::Skipped);
+    }
 }

@@ -14,15 +14,30 @@ const PROMPT: Duration = Duration::from_millis(20);
 impl Run<'_> {
     /// Reports a range whose move could not be made durable once more, in its present state. The data is in its
     /// old or its new place, and intact in both; what cannot be promised is that the move survives a power cut.
-    pub(super) fn unsettle(&mut self, file: &mut dyn Underway, told: &Receipt, skip: &Skip) {
+    pub(super) fn unsettle(
+        &mut self,
+        file: &mut dyn Underway,
+        (told, was_at): &(Receipt, Option<u64>),
+        skip: &Skip,
+    ) {
         if told.moved_bytes == 0 {
             return;
         }
         let mut receipt = told.clone();
         let range = ByteRange::at(receipt.offset, receipt.length);
-        let after = file.layout(range).map(|l| l.fragments(range)).ok();
-        let is_back = after.is_some() && after >= receipt.extents_before;
-        if is_back && after != receipt.extents_after {
+        let now = file.layout(range).ok();
+        let after = now.as_ref().map(|l| l.fragments(range));
+        let place = now.and_then(|l| l.fragments_within(range).next()).map(|f| f.physical);
+        let was_moved = receipt.outcome == Outcome::Moved;
+        let (is_back, goes_back) = match was_at {
+            // It is in as many fragments at either place.
+            Some(_) => (place == *was_at, place == *was_at && was_moved),
+            None => {
+                let is_back = after.is_some() && after >= receipt.extents_before;
+                (is_back, is_back && after != receipt.extents_after)
+            }
+        };
+        if goes_back {
             let names = receipt.primitive.as_deref().unwrap_or_default();
             self.count(names.split(", ").next().unwrap_or_default(), receipt.moved_bytes);
             receipt.moved_bytes *= 2;

@@ -32,6 +32,8 @@ pub fn loses_nothing(name: &str, cuts: usize, seed: u64) {
     let counts = &row.moves.later_use;
     assert!(counts.changes >= 40 && counts.syncs.values().sum::<u64>() >= 20, "{counts:?}");
     assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
+    let writes_anew = !self::row(name).whole_files && !self::row(name).in_guest;
+    assert!(row.moves.anew > 0 || !writes_anew, "no contiguous range was moved");
     assert!(row.moves.failed.is_empty(), "has no better reason: {:?}", row.moves.failed);
     // Each time that a file's move was held up, what had moved was flushed.
     assert!(row.flushes >= 24 && row.operations > row.flushes, "{row:?}");

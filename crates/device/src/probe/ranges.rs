@@ -12,8 +12,8 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What is timed at once: the longest request of most devices, and what FAST'24 read files with.
-const PART: u64 = 1 << 20;
+/// What is timed at once, in bytes: the longest request of most devices, and what FAST'24 read files with.
+pub const PART: u64 = 1 << 20;
 /// How often each part is timed, and how often again if it seems slow: other programs slow single reads down.
 const ROUNDS: u32 = 5;
 const AGAIN: u32 = 6;
@@ -30,6 +30,8 @@ pub struct Part {
     pub range: Range<u64>,
     /// In how many extents it is that do not continue each other on the device.
     pub fragments: u64,
+    /// Where it begins on the device, in bytes, as the file system reports it.
+    pub physical: u64,
     /// How long a read of it lasts, in nanoseconds: the lower quartile.
     pub ns: f64,
     /// How long the drive needs for as many requests of as many bytes.
@@ -66,6 +68,8 @@ pub struct Mapping {
     pub range: Range<u64>,
     /// In how many extents it is that do not continue each other on the device.
     pub fragments: u64,
+    /// Where it begins on the device, in bytes, as the file system reports it.
+    pub physical: u64,
 }
 
 /// Whether an extent is on the device as it is in the file.
@@ -115,14 +119,18 @@ fn parts(runs: &[Mapped], end: u64) -> Vec<Mapping> {
         while runs.get(first).is_some_and(|run| run.logical + run.length <= range.start) {
             first += 1;
         }
-        let (mut covered, mut fragments) = (0, 0);
+        let (mut covered, mut fragments, mut physical) = (0, 0, 0);
         for run in runs[first..].iter().take_while(|run| run.logical < range.end) {
             let run_end = (run.logical + run.length).min(range.end);
-            covered += run_end - run.logical.max(range.start);
+            let run_start = run.logical.max(range.start);
+            if fragments == 0 {
+                physical = run.physical + (run_start - run.logical);
+            }
+            covered += run_end - run_start;
             fragments += 1;
         }
         if covered == PART {
-            parts.push(Mapping { range, fragments });
+            parts.push(Mapping { range, fragments, physical });
         }
     }
     let step = (parts.len() as u64).div_ceil(MOST_PARTS).max(1) as usize;
@@ -180,9 +188,10 @@ pub fn measure(
     }
     let part = |(mapping, times): (Mapping, Vec<f64>)| {
         let expected_ns = expected(&mapping);
-        let Mapping { range, fragments } = mapping;
+        let Mapping { range, fragments, physical } = mapping;
         let ns = lower_quartile(&times);
-        (!times.is_empty()).then_some(Part { range, fragments, ns, expected_ns })
+        let part = Part { range, fragments, physical, ns, expected_ns };
+        (!times.is_empty()).then_some(part)
     };
     let parts = mappings.into_iter().zip(times).filter_map(part).collect();
     Ok(Parts { parts, data_bytes, complete })
@@ -219,6 +228,8 @@ mod tests {
         let expected: Vec<(u64, u64)> =
             found.iter().map(|m| (m.range.start >> 20, m.fragments)).collect();
         assert_eq!(expected, [(0, 1), (1, 1), (2, 2), (4, 1)]);
+        let places: Vec<u64> = found.iter().map(|m| m.physical >> 19).collect();
+        assert_eq!(places, [200, 202, 900, 1000]);
         // What is behind the last whole part is left out.
         assert_eq!(parts(&runs, (5 << 20) - 1).len(), 3);
         let long = [run(0, 0, 10_000)];

@@ -57,7 +57,7 @@ pub fn relocate(
     ranges: &[ByteRange],
     meanwhile: impl FnOnce(),
 ) -> Result<Vec<Moved>, Skip> {
-    let target = |range: &ByteRange| Target { range: *range, fragments: u64::MAX };
+    let target = |range: &ByteRange| Target { range: *range, fragments: u64::MAX, anew: false };
     let targets: Vec<Target> = ranges.iter().map(target).collect();
     let (began, stop) = (Instant::now(), AtomicBool::new(false));
     let mut pace = Unpaced { began, stop, meanwhile: Some(meanwhile), fates: Vec::new() };

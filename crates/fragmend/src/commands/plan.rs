@@ -7,10 +7,12 @@ use crate::options::{Check, Choice, Sharing};
 use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
-use fragmend_layout::shell_word;
-use fragmend_pipeline::{plan_file, survey};
-use fragmend_plan::Settings;
-use fragmend_sys::output;
+use fragmend_layout::{printable_path, shell_word};
+use fragmend_pipeline::survey::WhichSlow;
+use fragmend_pipeline::{Survey, plan_file, survey};
+use fragmend_plan::{Policy, Settings, SlowFile};
+use fragmend_report::slow;
+use fragmend_sys::{input, output};
 use fragmend_trace::{Filter, Trace};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,11 @@ pub struct Args {
     /// The trace of `fragmend record`; needed by the policies `fragpicker` and `gain`
     #[arg(short, long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// What `fragmend probe --json FILE` has printed of a file: its ranges that are in one extent and yet slow are considered,
+    /// too, and written anew where that is worth it. May be given more than once. Without a trace, one read of these files
+    /// is planned for
+    #[arg(long, value_name = "FILE")]
+    slow: Vec<PathBuf>,
     /// The plan file to write (JSON); without it, only the summary is printed
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -44,7 +51,7 @@ pub struct Args {
     /// What the exit status says
     #[command(flatten)]
     check: Check,
-    /// Consider only files below these paths; with a trace, all of its files if none is given
+    /// Consider only files below these paths; with a trace or --slow, all of their files if none is given
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
@@ -52,27 +59,7 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let settings = args.choice.settings(args.sharing);
-    match &args.trace {
-        None if settings.policy.needs_trace() => {
-            return Err(Usage(
-                "this policy chooses from what was seen: give a trace with -t (`fragmend record` makes one), or use --policy bypass or whole-file".into(),
-            )
-            .into());
-        }
-        None if args.paths.is_empty() => {
-            return Err(Usage("give a trace with -t, or the paths to plan for".into()).into());
-        }
-        None if settings.hot_fraction < 1.0 => {
-            return Err(Usage("--hot needs a trace: without one nothing is hot".into()).into());
-        }
-        None if settings.assume_cold => {
-            return Err(Usage(
-                "--assume-cold needs a trace: without one, every file is read cold".into(),
-            )
-            .into());
-        }
-        _ => {}
-    }
+    has_input(args, &settings)?;
     // Before the survey, which may last long.
     if let Some(output) = &args.output {
         refuse_to_overwrite(output, plan_file::is_at, "plan")?;
@@ -90,17 +77,22 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         view::record::warn(trace, ui);
         can_be_cold(trace, &settings)?;
     }
-    let mut survey = view::plan::survey(trace, &args.paths, ui)?;
+    let slow = args.slow.iter().map(|path| read_slow(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut trace = trace;
+    let mut timed = None;
     if let (true, Some(path)) = (args.measure, &args.trace) {
         let stop = interrupt::install()?;
-        let first = fragmend_pipeline::plan(survey, &settings);
-        let timed = Timed::of(read(path)?, &args.paths, &first, stop, ui);
+        let first = fragmend_pipeline::plan(view::plan::survey(trace, &args.paths, ui)?, &settings);
+        timed = Some(Timed::of(read(path)?, &args.paths, &first, stop, ui));
         if stop.load(Ordering::Relaxed) {
             ui.note("stopped while reads were timed; no plan was made");
             return Ok(Exit::INCOMPLETE);
         }
-        survey = view::plan::survey(Some(read(path)?), &args.paths, ui)?;
-        timed::enter(&mut survey, &timed);
+        trace = Some(read(path)?);
+    }
+    let mut survey = surveyed(args, trace, slow, settings.policy, ui)?;
+    if let Some(timed) = &timed {
+        timed::enter(&mut survey, timed);
     }
     survey.drives = fragmend_pipeline::drives(&survey.devices);
     let wanted = ui.json || args.picture.is_some();
@@ -130,6 +122,62 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     // That a budget was kept to is what was asked for: what it left out is reported with --check alone.
     let over_budget = args.check.check && plan.summary.over_budget_bytes > 0;
     Ok(args.check.exit(plan.summary.worth) | Exit::INCOMPLETE.when(over_budget))
+}
+
+/// The slow ranges of a probe's document.
+fn read_slow(path: &Path) -> anyhow::Result<SlowFile> {
+    let named = || printable_path(path).to_string();
+    let text = input::read_text(path, slow::LONGEST).with_context(named)?;
+    Ok(slow::parse(&text, &named())?)
+}
+
+/// The files to plan for: those of the trace, or below the paths, with their slow ranges as far as these were measured.
+/// `gain` needs to know what is read: without a trace, it is for the measured files alone.
+fn surveyed(
+    args: &Args,
+    trace: Option<Trace>,
+    slow: Vec<SlowFile>,
+    policy: Policy,
+    ui: &Ui,
+) -> anyhow::Result<Survey> {
+    let which = if trace.is_some() { WhichSlow::Surveyed } else { WhichSlow::All };
+    let only_slow = trace.is_none() && (args.paths.is_empty() || policy == Policy::Gain);
+    let mut survey = if only_slow && !slow.is_empty() {
+        Survey::default()
+    } else {
+        view::plan::survey(trace, &args.paths, ui)?
+    };
+    if !slow.is_empty() {
+        survey::add_slow(&mut survey, slow, &args.paths, which)?;
+    }
+    Ok(survey)
+}
+
+/// Whether there is what the policy chooses from.
+fn has_input(args: &Args, settings: &Settings) -> anyhow::Result<()> {
+    let measured = !args.slow.is_empty();
+    match &args.trace {
+        None if settings.policy.needs_trace() && !(measured && settings.policy == Policy::Gain) => {
+            return Err(Usage(
+                "this policy chooses from what was seen: give a trace with -t (`fragmend record` makes one), or use --policy bypass or whole-file".into(),
+            )
+            .into());
+        }
+        None if args.paths.is_empty() && !measured => {
+            return Err(Usage("give a trace with -t, or the paths to plan for".into()).into());
+        }
+        None if settings.hot_fraction < 1.0 => {
+            return Err(Usage("--hot needs a trace: without one nothing is hot".into()).into());
+        }
+        None if settings.assume_cold => {
+            return Err(Usage(
+                "--assume-cold needs a trace: without one, every file is read cold".into(),
+            )
+            .into());
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// A cold start is imitated from what programs asked for; a trace of misses alone does not have that.

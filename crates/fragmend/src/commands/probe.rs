@@ -18,12 +18,14 @@ use fragmend_device::probe::ring::RingReader;
 use fragmend_device::probe::{self, Options, ProbeError, ranges};
 use fragmend_device::profile::{self, Identity, Profile, ProfiledDevice};
 use fragmend_device::target::{self, How, NoTarget, Target};
-use fragmend_layout::{PathText, printable_path};
-use fragmend_report::probe::{DriveReport, FileReport, ProbeReport};
+use fragmend_layout::{FileId, PathText, printable_path, shell_word};
+use fragmend_report::probe::{DriveReport, FileReport, ProbeReport, ProbedFile};
 use fragmend_report::{Unit, human};
 use fragmend_sys::block::BlockDevice;
-use fragmend_sys::input;
+use fragmend_sys::{inode, input};
+use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -145,6 +147,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ui.note(format_args!("pictures are in {}", printable_path(dir)));
     }
     let slow = report.file.as_ref().is_some_and(|file| !file.slow.is_empty());
+    if slow && !incomplete {
+        next(&args.target, ui);
+    }
     Ok(args.check.exit(slow) | Exit::INCOMPLETE.when(incomplete))
 }
 
@@ -158,6 +163,18 @@ fn drives(device: &BlockDevice) -> Vec<DriveReport> {
         health: answer.ok(),
     };
     drives.into_iter().zip(answers).map(report).collect()
+}
+
+/// What can be done about slow ranges.
+fn next(file: &Path, ui: &Ui) {
+    let file = shell_word(file);
+    ui.note(if ui.json {
+        "next, with this document: fragmend plan --slow DOCUMENT -o PLAN".to_owned()
+    } else {
+        format!(
+            "next: fragmend probe --json {file} > slow.json; fragmend plan --slow slow.json -o PLAN"
+        )
+    });
 }
 
 /// What cannot be probed: a wrong path is wrong usage.
@@ -280,24 +297,42 @@ fn keep(args: &Args, dir: &Path, report: &mut ProbeReport, notes: &mut Vec<Strin
     }
 }
 
-/// The parts of a file that can be timed, and its bytes of data.
-type Extents = (Vec<ranges::Mapping>, u64);
+/// The file that is probed.
+struct Probed {
+    which: ProbedFile,
+    /// Its parts that can be timed, and its bytes of data.
+    map: (Vec<ranges::Mapping>, u64),
+}
 
 /// Where a file is. What programs have written to it by now is on the device then.
-fn extents(path: &Path) -> anyhow::Result<Extents> {
+fn extents(path: &Path) -> anyhow::Result<Probed> {
     let named = || printable_path(path).to_string();
-    let map = input::open(path).and_then(|file| ranges::map(&file)).with_context(named)?;
+    let look = || -> std::io::Result<_> {
+        let file = input::open(path)?;
+        let map = ranges::map(&file)?;
+        Ok((identity(&file)?, map))
+    };
+    let (file, map) = look().with_context(named)?;
     if map.0.is_empty() {
         let why = "no whole MiB of it is data on the device as it is in the file";
         return Err(Usage(format!("{}: {why}, so there is nothing to time", named())).into());
     }
-    Ok(map)
+    // A plan may be made from another directory.
+    let path = path.canonicalize().with_context(named)?;
+    Ok(Probed { which: ProbedFile { path: path.as_path().into(), file }, map })
+}
+
+/// Which file it is.
+fn identity(file: &File) -> std::io::Result<FileId> {
+    let found = file.metadata()?;
+    let generation = inode::generation_or_zero(file)?;
+    Ok(FileId { device: found.dev(), inode: found.ino(), generation })
 }
 
 /// Times the ranges of a file; `None` if that was interrupted.
 fn probe_file(
     args: &Args,
-    (path, map): (&Path, Extents),
+    (path, probed): (&Path, Probed),
     device: &BlockDevice,
     profile: &Profile,
     stop: &'static AtomicBool,
@@ -305,12 +340,16 @@ fn probe_file(
 ) -> anyhow::Result<Option<FileReport>> {
     let named = || printable_path(path).to_string();
     let mut reader = opened(target::open_file(path, device, how(args)), path)?;
+    let Probed { which, map } = probed;
     let limits = ranges::most(&reader, &map.0, args.seconds);
     announce(path, "a file", limits, ui);
     let stop = || stop.load(Ordering::Relaxed);
     let mut meter = Meter::new(&mut reader as &mut dyn Reader, limits, &stop);
     match ranges::measure(&mut meter, args.seed, map, &profile.costs) {
-        Ok(parts) => Ok(Some(FileReport::new(&parts, limits))),
+        Ok(_) if input::open(path).and_then(|file| identity(&file)).ok() != Some(which.file) => {
+            anyhow::bail!("{}: another file has taken its place; probe it again", named());
+        }
+        Ok(parts) => Ok(Some(FileReport::new(which, &parts, limits))),
         Err(Failed::Stopped) => Ok(None),
         Err(why) => Err(anyhow::Error::new(why).context(named())),
     }

@@ -259,6 +259,7 @@ impl Sample {
                     path: file.path.clone(),
                     layout: layout(file),
                     accesses: seen.clone(),
+                    slow: Vec::new(),
                     block_bytes: file.block_bytes,
                     limits: file.limits,
                     window: file.window,

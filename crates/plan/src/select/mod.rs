@@ -16,6 +16,7 @@ use crate::costs::Costs;
 use crate::fragments::{Bill, Fragments};
 use crate::merge::{self, Window};
 use crate::requests::Request;
+use crate::slow::Losses;
 use crate::ways::Ways;
 use crossings::Crossings;
 use fragmend_layout::{ByteRange, DeviceLimits, Layout};
@@ -43,6 +44,8 @@ pub struct Analysed {
     pub block: u64,
     /// The ways between its reads, on a device that seeks.
     pub ways: Ways,
+    /// What its reads lose in ranges that are in one fragment and yet slow.
+    pub slow: Losses,
     /// What reads cost on its device.
     pub costs: Arc<Costs>,
     /// Whether reads that overlap no other are solved by themselves: what `gain` does.
@@ -72,6 +75,7 @@ impl Analysed {
             limits,
             block,
             ways: Ways::default(),
+            slow: Losses::default(),
             costs,
             apart: false,
             crossings: OnceLock::new(),
@@ -95,7 +99,8 @@ impl Analysed {
     }
 
     /// For each of these ranges (sorted, disjoint, each within one run) what one replay of the requests that touch it
-    /// costs now, and once all of them are contiguous; with the ways to it, and those from it to what stays.
+    /// costs now, and once all of them are contiguous; with the ways to it, those from it to what stays, and what is lost
+    /// in it because it is slow.
     pub fn bills(&self, moves: &[ByteRange]) -> Vec<[Bill; 2]> {
         let after = self.fragments_after(moves);
         let (limit, mut clock) = (self.limits.max_request, self.costs.clock());
@@ -107,12 +112,24 @@ impl Analysed {
         bills
             .zip(ways)
             .map(|([a, b], [now, then])| [a + Bill::way(now), b + Bill::way(then)])
+            .zip(moves)
+            .map(|([a, b], range)| {
+                let [lost, then] = self.slow.bills(*range);
+                [a + lost, b + then]
+            })
             .collect()
     }
 
     /// The nanoseconds of all ways between reads once these ranges (sorted, disjoint) are contiguous.
     pub fn ways_ns(&self, moves: &[ByteRange]) -> u128 {
         self.ways.after_ns(moves, &self.costs)
+    }
+
+    /// Of a range that is in one fragment and yet slow: where it begins on the device, in bytes, and how many times longer
+    /// reading it lasts than the drive needs.
+    pub fn slow_place(&self, range: ByteRange) -> Option<(u64, f64)> {
+        let place = self.slow.of_fragment(range)?;
+        (self.fragments.count(range) == 1).then_some(place)
     }
 
     /// The requests that touch `range`. They are sorted by their start, and the longest one limits how far to look back.
@@ -140,7 +157,7 @@ impl Analysed {
         let before: Bill = self.fragments.replay(touched.clone(), limit, &mut clock);
         let after = self.fragments_after(moves).replay(touched, limit, &mut clock);
         let ways = self.ways.now_ns() as i128 - self.ways_ns(moves) as i128;
-        before.ns as i128 - after.ns as i128 + ways
+        before.ns as i128 - after.ns as i128 + ways + self.slow.cured_ns(moves) as i128
     }
 }
 

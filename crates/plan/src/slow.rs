@@ -1,0 +1,266 @@
+//! Ranges that are in one fragment and yet slow, as a probe has measured them: their data is on few dies, because it was
+//! overwritten, or written between other data (FAST'24, sections 3.2 and 5.1). What writes them anew in one go cures that.
+//!
+//! A probe has read each part of such a range at once, and knows how much longer that lasts than the drive needs. A read of
+//! the whole part loses that much. A shorter one loses less: what is on one die in any case, of the die's granularity, loses
+//! nothing, and between the two it is taken to be linear. With `d` reads of programs in flight, the dies of the others have
+//! work meanwhile: then of `d` such reads one ends in the time of one divided by `d`, if that is longer than what the model
+//! says of reads that are not slow.
+//!
+//! What is lost is kept beside the bills of requests, as ways are ([`crate::ways`]): now, and once ranges have moved. Any
+//! move that covers a slow range cures it, whoever has chosen it. What no policy has chosen, and pays for itself, is added
+//! ([`with_slow`]).
+
+use crate::choose::by_file;
+use crate::fragments::Bill;
+use crate::make::LONGEST_RANGE;
+use crate::outlook::Outlook;
+use crate::select::gain::bytes;
+use crate::select::price::Price;
+use crate::select::{Analysed, Candidate, touching, within_budget};
+use fragmend_layout::{ByteRange, FileId, Layout, PathText};
+use std::cmp::Reverse;
+
+/// What a read of at most so many bytes loses nothing in, where the drive's die granularity is not known: a block.
+const SMALLEST: u64 = 4096;
+
+/// What a probe has measured of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowFile {
+    /// Where it was; its identity counts, not its path.
+    pub path: PathText,
+    /// Which file.
+    pub file: FileId,
+    /// Its slow ranges, in file order.
+    pub ranges: Vec<SlowRange>,
+}
+
+/// A range that is in one fragment and yet slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowRange {
+    /// Where it is in the file, in bytes.
+    pub range: ByteRange,
+    /// Where it begins on the device, in bytes, as the file system reports it.
+    pub physical: u64,
+    /// How long reading all of it lasts, part by part, in nanoseconds.
+    pub ns: u64,
+    /// How long the drive needs for that.
+    pub expected_ns: u64,
+    /// Bytes that were read at once.
+    pub part_bytes: u64,
+    /// The die granularity where that is known, in bytes.
+    pub granularity_bytes: Option<u64>,
+}
+
+impl SlowRange {
+    /// Whether it is still where it was measured, and in one fragment.
+    pub fn is_in(&self, layout: &Layout) -> bool {
+        let mut fragments = layout.fragments_within(self.range);
+        let first = fragments.next();
+        let same = |f: fragmend_layout::Fragment| {
+            f.range == self.range && f.encoded == 0 && f.physical == self.physical
+        };
+        first.is_some_and(same) && fragments.next().is_none()
+    }
+
+    /// Nanoseconds that one read of `bytes` of it loses.
+    fn lost_ns(&self, bytes: u64) -> f64 {
+        let excess = self.ns.saturating_sub(self.expected_ns) as f64;
+        let (part, all) = (self.part_bytes as f64, self.range.len() as f64);
+        let of_part = excess * part / all.max(1.0);
+        if bytes >= self.part_bytes {
+            return of_part * bytes as f64 / part;
+        }
+        let smallest = self.granularity_bytes.unwrap_or(SMALLEST).min(self.part_bytes / 2);
+        of_part * bytes.saturating_sub(smallest) as f64 / (part - smallest as f64)
+    }
+}
+
+/// What one replay of a file's reads loses in its slow ranges.
+#[derive(Debug, Default)]
+pub struct Losses {
+    losses: Vec<Loss>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    at: SlowRange,
+    /// Nanoseconds of elapsed time.
+    ns: f64,
+    /// The same with each read issued when the one before is done.
+    alone_ns: f64,
+}
+
+impl Losses {
+    /// Ranges of which nothing is known yet but that they are slow; in file order, without overlap.
+    pub fn new(ranges: Vec<SlowRange>) -> Self {
+        let loss = |at| Loss { at, ns: 0.0, alone_ns: 0.0 };
+        Self { losses: ranges.into_iter().map(loss).collect() }
+    }
+
+    /// Whether no range is slow.
+    pub fn is_empty(&self) -> bool {
+        self.losses.is_empty()
+    }
+
+    /// The first slow range that ends behind `at`, and all after it.
+    fn behind(&self, at: u64) -> &[Loss] {
+        &self.losses[self.losses.partition_point(|loss| loss.at.range.end <= at)..]
+    }
+
+    /// The slow ranges that a range touches.
+    fn within(&self, range: ByteRange) -> impl Iterator<Item = &Loss> {
+        self.behind(range.start).iter().take_while(move |loss| loss.at.range.start < range.end)
+    }
+
+    /// Whether a range touches a slow one.
+    pub fn touches(&self, range: ByteRange) -> bool {
+        self.within(range).next().is_some()
+    }
+
+    /// Nanoseconds of one replay as the file is.
+    fn now_ns(&self) -> u128 {
+        self.losses.iter().map(|loss| loss.ns.round() as u128).sum()
+    }
+
+    /// Nanoseconds of one replay that are lost in a range.
+    fn in_range(&self, range: ByteRange) -> u128 {
+        let part = |loss: &Loss| {
+            let of = loss.at.range;
+            loss.ns * of.intersect(range).len() as f64 / of.len().max(1) as f64
+        };
+        self.within(range).map(part).sum::<f64>().round() as u128
+    }
+
+    /// Nanoseconds of one replay once `moves` (sorted, disjoint) were written anew.
+    pub fn after_ns(&self, moves: &[ByteRange]) -> u128 {
+        self.now_ns().saturating_sub(self.cured_ns(moves))
+    }
+
+    /// Nanoseconds that one replay lasts less by what `moves` (sorted, disjoint) write anew.
+    pub fn cured_ns(&self, moves: &[ByteRange]) -> u128 {
+        if self.is_empty() { 0 } else { moves.iter().map(|range| self.in_range(*range)).sum() }
+    }
+
+    /// What is lost in a range as it is, and once it was written anew.
+    pub fn bills(&self, range: ByteRange) -> [Bill; 2] {
+        [Bill::way(self.in_range(range)), Bill::default()]
+    }
+
+    /// The outlook of what is lost: nothing, if the ranges were written anew.
+    pub fn outlook(&self) -> Outlook {
+        let now = Bill::way(self.now_ns());
+        let alone: f64 = self.losses.iter().map(|loss| loss.alone_ns).sum();
+        Outlook { now, apart_ns: now.ns, alone: [alone.round() as u128, 0], ..Outlook::default() }
+    }
+
+    /// Of a range in one fragment that is slow: where it begins on the device, and how many times longer reading it lasts than
+    /// the drive needs.
+    pub fn of_fragment(&self, range: ByteRange) -> Option<(u64, f64)> {
+        let slow = self.within(range).next()?.at;
+        // They are in one fragment together.
+        let physical = (slow.physical + range.start).checked_sub(slow.range.start)?;
+        Some((physical, slow.ns as f64 / slow.expected_ns.max(1) as f64))
+    }
+}
+
+/// What the requests of an analysed file lose in its slow ranges.
+pub fn weigh(file: &Analysed) -> Losses {
+    let mut losses = file.slow.losses.clone();
+    let ranges: Vec<ByteRange> = losses.iter().map(|loss| loss.at.range).collect();
+    let fetched = touching(&file.requests, &ranges).filter(|r| r.fetches > 0);
+    let (mut clock, mut alone) = (file.costs.clock(), file.costs.clock_alone());
+    let depth = file.costs.depth.max(1.0);
+    file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
+        let often = r.fetches as f64;
+        let first = losses.partition_point(|loss| loss.at.range.end <= r.range.start);
+        let many = losses[first..].iter().take_while(|l| l.at.range.start < r.range.end).count();
+        let touched = &mut losses[first..first + many];
+        let of = |loss: &Loss| loss.at.lost_ns(loss.at.range.intersect(r.range).len());
+        let lost: f64 = touched.iter().map(of).sum();
+        if lost <= 0.0 {
+            return;
+        }
+        let together = (alone.read_ns(split) + lost) / depth - clock.read_ns(split);
+        let share = together.clamp(0.0, lost) / lost;
+        for loss in touched {
+            let ns = of(loss) * often;
+            loss.alone_ns += ns;
+            loss.ns += ns * share;
+        }
+    });
+    Losses { losses }
+}
+
+/// The slow ranges of all files that `chosen` does not write anew, and that save this price.
+pub fn worth(
+    files: &[Analysed],
+    chosen: &[Candidate],
+    price: impl Fn(&Analysed) -> Price,
+) -> Vec<Candidate> {
+    let moves = by_file(files.len(), chosen);
+    let mut all = Vec::new();
+    for (index, (file, moves)) in files.iter().zip(&moves).enumerate() {
+        let more = left(file, moves);
+        if more.is_empty() {
+            continue;
+        }
+        let mut both: Vec<ByteRange> = moves.iter().chain(&more).copied().collect();
+        both.sort_unstable();
+        for (range, [now, then]) in both.iter().zip(file.bills(&both)) {
+            let pays = price(file).is_worth(range.len(), now.ns.saturating_sub(then.ns));
+            if pays && more.binary_search(range).is_ok() {
+                all.push(Candidate { file: index, range: *range });
+            }
+        }
+    }
+    all
+}
+
+/// What of a file's slow ranges may move and is in none of `moves` (sorted, disjoint), as short as it is planned: a budget
+/// may have space for a part.
+fn left(file: &Analysed, moves: &[ByteRange]) -> Vec<ByteRange> {
+    let mut left = Vec::new();
+    for slow in file.slow.losses.iter().map(|loss| loss.at.range) {
+        let first = file.runs.partition_point(|run| run.end <= slow.start);
+        for run in file.runs[first..].iter().take_while(|run| run.start < slow.end) {
+            let mut rest = run.intersect(slow);
+            let next = moves.partition_point(|m| m.end <= rest.start);
+            for m in moves[next..].iter().take_while(|m| m.start < slow.end) {
+                left.push(ByteRange { end: m.start.min(rest.end), ..rest });
+                rest.start = rest.start.max(m.end);
+            }
+            left.push(rest);
+        }
+    }
+    left.into_iter().flat_map(|range| range.steps(LONGEST_RANGE)).collect()
+}
+
+/// What a policy has chosen, with the slow ranges that are worth the price of their device; and how many bytes the budget
+/// leaves out, if it has left out `over` so far. Where not all fits, what saves most for its bytes comes first.
+pub fn with_slow(
+    files: &[Analysed],
+    (mut chosen, over): (Vec<Candidate>, u64),
+    budget: Option<u64>,
+) -> (Vec<Candidate>, u64) {
+    if files.iter().all(|file| file.slow.is_empty()) {
+        return (chosen, over);
+    }
+    chosen.extend(worth(files, &chosen, |file| file.costs.price));
+    let all = bytes(&chosen);
+    if budget.is_none_or(|budget| all <= budget) {
+        return (chosen, over);
+    }
+    let mut saved = Vec::new();
+    for (index, (file, moves)) in files.iter().zip(by_file(files.len(), &chosen)).enumerate() {
+        for (range, [now, then]) in moves.iter().zip(file.bills(&moves)) {
+            let ns = now.ns.saturating_sub(then.ns);
+            let per_gib = (ns << 30) / u128::from(range.len().max(1));
+            saved.push((Reverse(per_gib), Candidate { file: index, range: *range }));
+        }
+    }
+    saved.sort_unstable_by_key(|(saved, c)| (*saved, c.file, c.range));
+    let fit = within_budget(saved.into_iter().map(|(_, c)| c).collect(), budget);
+    let out = all - bytes(&fit);
+    (fit, over + out)
+}
