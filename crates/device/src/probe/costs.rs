@@ -99,6 +99,9 @@ fn bursts(length: u32, depth: u32) -> u32 {
 /// The most bytes of a burst of neighbours: a read of many fragments, and no more than what is surely full of data.
 const WIDEST: u64 = 4 << 20;
 
+/// How often cuts are drawn of which no piece is longer than a request may be, before they are even.
+const TRIES: u32 = 16;
+
 /// Whether a burst of so many neighbours is measured.
 fn is_split(length: u32, depth: u32) -> bool {
     depth > 1 && u64::from(length) * u64::from(depth) <= WIDEST
@@ -157,7 +160,8 @@ pub fn measure(
     seeks: bool,
 ) -> Result<Costs, Failed> {
     let unit = grid.lengths[0].into();
-    let mut places = Places { areas, rng, unit, next: seeks.then_some(0) };
+    let longest = grid.lengths[grid.lengths.len() - 1].into();
+    let mut places = Places { areas, rng, unit, longest, next: seeks.then_some(0) };
     let mut cells: BTreeMap<(u32, u32), Cell> = BTreeMap::new();
     let most = grid.lengths.iter().map(|length| rounds(*length)).max().unwrap_or(0);
     let mut end = None;
@@ -260,6 +264,8 @@ struct Places<'a> {
     rng: &'a mut Rng,
     /// Bytes of a block.
     unit: u64,
+    /// The longest request in bytes.
+    longest: u64,
     /// On a device that seeks, where the next request begins; elsewhere they are at random places.
     next: Option<u64>,
 }
@@ -277,9 +283,17 @@ impl Places<'_> {
             return None;
         }
         let start = self.place(whole);
-        let mut cuts = self.rng.choose_multiple(1..whole / self.unit, count as usize - 1);
-        cuts.extend([0, whole / self.unit]);
-        cuts.sort_unstable();
+        let units = whole / self.unit;
+        let cut = |_| {
+            let mut cuts = self.rng.choose_multiple(1..units, count as usize - 1);
+            cuts.extend([0, units]);
+            cuts.sort_unstable();
+            cuts
+        };
+        let fits =
+            |cuts: &Vec<u64>| cuts.windows(2).all(|c| (c[1] - c[0]) * self.unit <= self.longest);
+        let even = || (0..=u64::from(count)).map(|n| n * units / u64::from(count)).collect();
+        let cuts: Vec<u64> = (0..TRIES).map(cut).find(fits).unwrap_or_else(even);
         let piece = |ends: &[u64]| {
             let at = |cut: u64| start + cut * self.unit;
             Read { at: at(ends[0]), bytes: (at(ends[1]) - at(ends[0])) as u32 }
@@ -318,16 +332,44 @@ mod tests {
         };
         for length in [4096, 65536, 1 << 20] {
             let mut rng = Rng::with_seed(1);
-            let mut places = Places { areas: &areas, rng: &mut rng, unit: 4096, next: None };
+            let mut places =
+                Places { areas: &areas, rng: &mut rng, unit: 4096, longest: 1 << 20, next: None };
             let drawn = places.draw(length, 50);
             assert!(drawn.iter().all(|read| within(*read) && read.at.is_multiple_of(4096)));
             let mut rng = Rng::with_seed(1);
-            let mut places = Places { areas: &areas, rng: &mut rng, unit: 4096, next: Some(0) };
+            let mut places = Places {
+                areas: &areas,
+                rng: &mut rng,
+                unit: 4096,
+                longest: 1 << 20,
+                next: Some(0),
+            };
             let drawn = places.draw(length, 600);
             assert!(drawn.iter().all(|read| within(*read)));
             let gaps =
                 drawn.windows(2).filter(|pair| pair[1].at == pair[0].at + u64::from(length) + GAP);
             assert!(length == 1 << 20 || gaps.count() > 500);
+        }
+    }
+
+    #[test]
+    fn neighbours_are_one_part_in_pieces_that_are_one_request_each() {
+        let filled = vec![0..8 << 20];
+        let areas = Areas { ranges: filled.clone(), filled, content: Content::Unknown };
+        let mut rng = Rng::with_seed(1);
+        let longest = 128 << 10;
+        let mut places = Places { areas: &areas, rng: &mut rng, unit: 4096, longest, next: None };
+        for (length, count) in [(4096, 32), (16 << 10, 2), (64 << 10, 8), (128 << 10, 32)] {
+            for _ in 0..100 {
+                let pieces = places.neighbours(length, count).unwrap();
+                assert_eq!(pieces.len(), count as usize);
+                let joined = |pair: &[Read]| pair[0].at + u64::from(pair[0].bytes) == pair[1].at;
+                assert!(pieces.windows(2).all(joined), "{pieces:?}");
+                let bytes: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+                assert_eq!(bytes, u64::from(length) * u64::from(count));
+                let possible = |piece: &Read| (4096..=longest).contains(&u64::from(piece.bytes));
+                assert!(pieces.iter().all(possible), "{pieces:?}");
+            }
         }
     }
 
