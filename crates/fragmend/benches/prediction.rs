@@ -8,7 +8,7 @@
 #[path = "support/prediction.rs"]
 mod prediction;
 
-use prediction::{Bed, LOADS, Load, Outcome};
+use prediction::{Bed, LOADS, Load, Outcome, Time};
 
 const DRIVES: [&str; 5] = ["microsd", "sata-a", "nvme-a", "nvme-b", "hdd"];
 /// How far the predicted time saved may be from the counted, and how much two runs differ at most that are the same.
@@ -19,7 +19,7 @@ fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |drive: &&str| asked.is_empty() || asked.iter().any(|name| name == drive);
     println!(
-        "| drive | load | requests | moved | counted before | counted after | saved, predicted | saved, counted | difference |"
+        "| drive | load | requests | moved | before: counted (predicted) | after: counted (predicted) | saved, predicted | saved, counted | difference |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let (mut within, mut all) = (0, 0);
@@ -49,6 +49,7 @@ fn fits(outcome: &Outcome) -> bool {
 
 fn line(drive: &str, load: &Load, outcome: &Outcome, fits: bool) -> String {
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+    let both = |time: Time| format!("{} ({})", ms(time.counted), ms(time.predicted));
     let saved = outcome.saved();
     let mark = if fits { "" } else { ", **outside**" };
     let (moved, difference) = match &outcome.why {
@@ -65,8 +66,8 @@ fn line(drive: &str, load: &Load, outcome: &Outcome, fits: bool) -> String {
         "| {drive} | {} | {} | {moved} | {} | {} | {} | {} | {difference}{mark} |",
         load.name,
         outcome.requests_before,
-        ms(outcome.before.counted),
-        ms(outcome.after.counted),
+        both(outcome.before),
+        both(outcome.after),
         ms(saved.predicted),
         ms(saved.counted),
     )

@@ -202,7 +202,7 @@ pub struct Bed {
 impl Bed {
     /// Fills and probes a drive, and fragments files on it.
     pub fn new(name: &str, loads: &[&Load]) -> Self {
-        let drive = ServedDrive::start(&[name, "--size", "2G"]);
+        let drive = ServedDrive::start(&[name, "--size", "3G"]);
         let (dir, scratch) = (scratch::directory("prediction"), scratch::directory("prediction"));
         drive.control("fill").expect("a command");
         // Beside other programs a probe's bursts would be waited for four times as long.
@@ -320,7 +320,7 @@ impl Bed {
             let mut whole =
                 self.fragmend(&["plan", "--measure", "--policy", "whole-file", "--json", "-t"]);
             whole.arg(&trace).arg("-o").arg(&plan).arg(self.dir.path());
-            let planned = self.json(&mut whole, &[0]);
+            let planned = self.json(&mut whole, &[0, 2]);
             carried_out = planned.get("summary").unwrap_or(&planned).clone();
         }
         let applied = self.json(self.fragmend(&["apply", "--json"]).arg(&plan), &[0]);

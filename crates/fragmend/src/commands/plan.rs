@@ -13,7 +13,7 @@ use fragmend_pipeline::{Survey, plan_file, survey};
 use fragmend_plan::{Policy, Settings, SlowFile};
 use fragmend_report::slow;
 use fragmend_sys::{input, output};
-use fragmend_trace::{Filter, Trace};
+use fragmend_trace::{Filter, Order, Trace};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -83,7 +83,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let (true, Some(path)) = (args.measure, &args.trace) {
         let stop = interrupt::install()?;
         let first = fragmend_pipeline::plan(view::plan::survey(trace, &args.paths, ui)?, &settings);
-        timed = Some(Timed::of(read(path)?, &args.paths, &first, stop, ui));
+        let ordered = Order { up_to: survey::MOST_ORDERED, cold: settings.assume_cold };
+        let ordered = Filter { order: Some(ordered), ..Filter::default() };
+        let ordered = fragmend_trace::read(path, &ordered)?;
+        timed = Some(Timed::of(ordered, &args.paths, &first, stop, ui));
         if stop.load(Ordering::Relaxed) {
             ui.note("stopped while reads were timed; no plan was made");
             return Ok(Exit::INCOMPLETE);

@@ -30,6 +30,8 @@ const RUN: usize = 64;
 const RUN_FOR_EACH_IN_FLIGHT: usize = 16;
 /// Longer reads are cut.
 pub(super) const LONGEST: u64 = 4 << 20;
+/// Reads that last as long as in contiguous files but for this share of the time are taken to last as long.
+const MODEL: f64 = 0.03;
 /// Rounds may differ by this share of their time, however little fragments cost.
 const SMALL: f64 = 0.01;
 /// More bursts of reads than any trace has.
@@ -77,7 +79,8 @@ impl Sample {
         most_in_flight: u32,
         observe: &Observer,
     ) -> Result<Self, Error> {
-        let Survey { files, devices, loads, .. } = survey(Some(trace), paths, observe)?;
+        let Survey { files, devices, loads, ordered, .. } = survey(Some(trace), paths, observe)?;
+        let mut rng = Rng::with_seed(1);
         let basis = plan.summary.basis.unwrap_or_default();
         let in_flight = plan.summary.depth.round().clamp(1.0, most_in_flight.into()) as u32;
         let length = RUN.max(RUN_FOR_EACH_IN_FLIGHT * in_flight as usize);
@@ -89,7 +92,12 @@ impl Sample {
                 continue;
             }
             let device = file.layout.file.device;
-            for range in fetched(file, basis) {
+            let mut ranges = fetched(file, basis);
+            if !ordered {
+                // What was read twice would be read twice in a row, and the rest by its place.
+                rng.shuffle(&mut ranges);
+            }
+            for range in ranges {
                 recorded += 1;
                 let full = |run: &Run| run.device != device || run.reads.len() >= length;
                 if runs.last().is_none_or(full) {
@@ -99,7 +107,7 @@ impl Sample {
                 last.reads.push((index, range));
             }
         }
-        Rng::with_seed(1).shuffle(&mut runs);
+        rng.shuffle(&mut runs);
         limit(&mut runs);
         // What was seen is what matters here, not what would be chosen of it.
         let settings = Settings { policy: Policy::Gain, ..Settings::default() };
@@ -158,6 +166,9 @@ impl Sample {
         if open > (seconds - contiguous.seconds_before).abs().max(seconds * SMALL) {
             return Err(unclear("the rounds differ by more than their fragments cost"));
         }
+        // A model is not more exact than that.
+        let differ = (seconds / contiguous.seconds_before - 1.0).abs() > MODEL;
+        let seconds = if differ { seconds } else { contiguous.seconds_before };
         let one_more = OneMore::of(seconds, self.size().0, &now, &contiguous);
         let one_more = one_more.ok_or_else(|| unclear("none of the reads crosses a break"))?;
         Ok(BTreeMap::from([(number, one_more)]))
