@@ -19,7 +19,7 @@ const NEAR: u64 = 16 << 20;
 /// The first distance behind the gap that all requests have.
 const FIRST: u64 = 16 << 10;
 /// How often each distance is measured in each direction: what varies is the angle of the disk.
-const ROUNDS: u32 = 12;
+const ROUNDS: u32 = 32;
 /// A read at a random place of a device that seeks lasts longer than this, in nanoseconds, and this many times
 /// longer than one that continues another.
 const LEAST_NS: f64 = 2e6;

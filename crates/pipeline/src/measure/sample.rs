@@ -83,29 +83,27 @@ impl Sample {
         let mut rng = Rng::with_seed(1);
         let basis = plan.summary.basis.unwrap_or_default();
         let in_flight = plan.summary.depth.round().clamp(1.0, most_in_flight.into()) as u32;
-        let length = RUN.max(RUN_FOR_EACH_IN_FLIGHT * in_flight as usize);
-        let mut runs: Vec<Run> = Vec::new();
         let mut recorded = 0;
+        let mut lists: BTreeMap<u64, Vec<(usize, Vec<ByteRange>)>> = BTreeMap::new();
         for (index, file) in files.iter().enumerate() {
             // Of what is compressed, reads past the cache may come from it after all.
             if file.layout.extents().iter().any(|e| e.kind.is_encoded()) {
                 continue;
             }
-            let device = file.layout.file.device;
             let mut ranges = fetched(file, basis);
             if !ordered {
                 // What was read twice would be read twice in a row, and the rest by its place.
                 rng.shuffle(&mut ranges);
             }
-            for range in ranges {
-                recorded += 1;
-                let full = |run: &Run| run.device != device || run.reads.len() >= length;
-                if runs.last().is_none_or(full) {
-                    runs.push(Run { device, reads: Vec::with_capacity(length) });
-                }
-                let last = runs.last_mut().expect("just pushed");
-                last.reads.push((index, range));
-            }
+            recorded += ranges.len() as u64;
+            lists.entry(file.layout.file.device).or_default().push((index, ranges));
+        }
+        let length = RUN.max(RUN_FOR_EACH_IN_FLIGHT * in_flight as usize);
+        let mut runs: Vec<Run> = Vec::new();
+        for (device, lists) in lists {
+            // What is in flight at a time is of any file; what follows is of the same one.
+            let reads = if in_flight > 1 { mixed(lists, &mut rng) } else { one_by_one(lists) };
+            runs.extend(reads.chunks(length).map(|reads| Run { device, reads: reads.to_vec() }));
         }
         rng.shuffle(&mut runs);
         limit(&mut runs);
@@ -290,6 +288,31 @@ impl Sample {
     pub(super) fn name(&self, file: usize) -> String {
         printable_path(&self.files[file].path).to_string()
     }
+}
+
+/// The reads of files, file by file.
+fn one_by_one(lists: Vec<(usize, Vec<ByteRange>)>) -> Vec<(usize, ByteRange)> {
+    let reads = |(file, ranges): (usize, Vec<ByteRange>)| {
+        ranges.into_iter().map(move |range| (file, range))
+    };
+    lists.into_iter().flat_map(reads).collect()
+}
+
+/// The reads of files, those of each in their order, and of which file the next one is at random: when each was done is not
+/// known.
+fn mixed(lists: Vec<(usize, Vec<ByteRange>)>, rng: &mut Rng) -> Vec<(usize, ByteRange)> {
+    let mut turns: Vec<usize> = Vec::new();
+    for (n, (_, ranges)) in lists.iter().enumerate() {
+        turns.extend(std::iter::repeat_n(n, ranges.len()));
+    }
+    rng.shuffle(&mut turns);
+    let mut lists: Vec<_> =
+        lists.into_iter().map(|(file, ranges)| (file, ranges.into_iter())).collect();
+    let next = |n: usize| {
+        let (file, ranges) = &mut lists[n];
+        ranges.next().map(|range| (*file, range))
+    };
+    turns.into_iter().filter_map(next).collect()
 }
 
 /// The layout of a file if all of its data were in one extent but for its holes.
