@@ -373,6 +373,16 @@ impl CostModel {
         (halves(|r| r.burst_ns) - halves(RequestCost::neighbours_ns)).max(0.0)
     }
 
+    /// Whether where it keeps the fragments of a read may matter on the device: bursts of neighbours were measured, and
+    /// it does more than one request at a time.
+    pub fn places_matter(&self) -> bool {
+        const NEARLY: f64 = 0.9;
+        let deepest = f64::from(self.deepest());
+        let bytes = self.reads[0].request_bytes as f64;
+        let burst = |requests| self.at(bytes, requests, |r| r.burst_ns);
+        self.knows_neighbours() && burst(deepest) < NEARLY * deepest * burst(1.0)
+    }
+
     /// Whether bursts of neighbours were measured.
     pub fn knows_neighbours(&self) -> bool {
         self.reads.iter().any(|r| r.split_ns.is_some())

@@ -64,6 +64,10 @@ fn a_split_costs_what_neighbours_do() {
         |requests, depth| drive.unseeking_apart(split(1000 * requests, requests), depth).read_ns(0);
     assert_eq!([apart(1, 1.0), apart(4, 1.0), apart(10, 1.0)], [400.0, 1600.0, 3360.0]);
     assert_eq!(apart(4, 4.0), 400.0);
+    assert!(
+        !drive.places_matter() && !card().places_matter(),
+        "four last four times as long as one"
+    );
     // With others in flight, the drive is as busy with it as with one request of 8000 bytes: that needs more than eight.
     assert_eq!([ns(8000, 1, 4.0), ns(8000, 8, 4.0)], [400.0; 2]);
     assert_eq!(ns(64_000, 64, 64.0), 400.0 + 56_000.0 * 320.0 / 7000.0);
@@ -97,6 +101,7 @@ fn parts_that_were_written_at_different_times_may_meet() {
     let drive = CostModel::new(CostSource::Probed, reads, Vec::new()).unwrap();
     let ns = |torn| drive.read_ns(Split { torn, ..split(2000, 2) }, 1.0);
     assert_eq!([ns(false), ns(true)], [450.0, 450.0 + 250.0]);
+    assert!(drive.places_matter());
     let torn = Split { torn: true, ..split(10_000, 2) };
     assert_eq!(card().read_ns(torn, 1.0), card().read_ns(split(10_000, 2), 1.0));
 }

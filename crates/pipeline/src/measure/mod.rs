@@ -152,9 +152,9 @@ pub fn one_more(
 }
 
 /// Whether it may pay to time reads before a plan is carried out: reads were recorded, and what they cost was probed on a
-/// device that does not seek.
+/// device that does not seek and does more than one request at a time.
 pub fn may_time(plan: &Plan) -> bool {
-    let known = |device: &Device| device.profile.cost.knows_neighbours();
+    let known = |device: &Device| device.profile.cost.places_matter();
     let traced = plan.summary.basis.is_some_and(Basis::is_traced);
     traced && plan.summary.requests_before > 0 && plan.devices.iter().any(known)
 }

@@ -31,7 +31,7 @@ const RUN_FOR_EACH_IN_FLIGHT: usize = 16;
 /// Longer reads are cut.
 pub(super) const LONGEST: u64 = 4 << 20;
 /// Reads that last as long as in contiguous files but for this share of the time are taken to last as long.
-const MODEL: f64 = 0.03;
+const MODEL: f64 = 0.05;
 /// Rounds may differ by this share of their time, however little fragments cost.
 const SMALL: f64 = 0.01;
 /// More bursts of reads than any trace has.
@@ -154,8 +154,14 @@ impl Sample {
             return Err(unclear("the recorded reads are of several file systems"));
         };
         let device = self.devices.iter().find(|device| device.device == number);
-        if !device.is_some_and(|device| device.profile.cost.knows_neighbours()) {
+        let knows = |device: &Device| device.profile.cost.knows_neighbours();
+        if !device.is_some_and(knows) {
             return Err(unclear("what the device needs for contiguous data was not probed"));
+        }
+        if !device.is_some_and(|device| device.profile.cost.places_matter()) {
+            return Err(unclear(
+                "the device does one request at a time, wherever it keeps the data",
+            ));
         }
         let now = self.summary(&|file| file.layout.clone(), BTreeMap::new());
         let contiguous = self.summary(&contiguous, BTreeMap::new());
