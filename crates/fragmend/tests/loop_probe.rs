@@ -60,6 +60,8 @@ fn loop_a_probe_keeps_to_its_budget_and_its_profile_is_found() {
     let before = device(node).counters().unwrap();
     let found = document(&["--pace", "max"], node, &profiles);
     let done = device(node).counters().unwrap() - before;
+    // Neighbours that the kernel joins would be no split any more.
+    assert!(done.reads_merged * 100 <= done.reads, "{done:?}");
     let limit = |name: &str| found["limits"][name].as_u64().unwrap();
     assert_eq!((done.writes, done.written_bytes), (0, 0));
     assert!(done.read_bytes <= limit("bytes") + MIB, "{done:?}");

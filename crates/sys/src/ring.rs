@@ -79,13 +79,13 @@ struct Queued {
     priority: u16,
 }
 
-/// The priority of a read: the class of all others, and one of two neighbouring levels in turn, so that the block layer
-/// does not merge reads that are beside each other on the device (`blk_rq_merge_ok`, block/blk-merge.c).
-fn unmerged(at: u64, bytes: u32) -> u16 {
+/// The priority of a read, of which this is the turn: the class of all others, and one of two neighbouring levels, so that
+/// the block layer does not merge reads that are beside each other on the device (`blk_rq_merge_ok`, block/blk-merge.c).
+fn unmerged(turn: u64) -> u16 {
     /// `IOPRIO_CLASS_BE`, and the level of a process that asks for none (ioprio_set(2)).
     const BEST_EFFORT: u16 = 2 << 13;
     const USUAL: u16 = 4;
-    BEST_EFFORT | (USUAL + u16::from((at / u64::from(bytes.max(1))) % 2 == 1))
+    BEST_EFFORT | (USUAL + u16::from(turn % 2 == 1))
 }
 
 impl ReadRing {
@@ -150,9 +150,15 @@ impl ReadRing {
         ended: &dyn Fn() -> bool,
     ) -> io::Result<Option<Duration>> {
         let own = self.file.as_raw_fd();
-        let reads = reads.iter().map(|(at, bytes)| {
-            let (at, bytes) = (*at, *bytes);
-            Queued { fd: own, at, bytes, priority: unmerged(at, bytes) }
+        // Reads at multiples of one length are in turn by their place, in whatever order they are; others as they follow
+        // each other.
+        let length = reads.first().map_or(1, |(_, bytes)| u64::from(*bytes).max(1));
+        let is_even =
+            |(at, bytes): &(u64, u32)| u64::from(*bytes) == length && at.is_multiple_of(length);
+        let by_place = reads.iter().all(is_even);
+        let reads = reads.iter().enumerate().map(|(n, (at, bytes))| {
+            let turn = if by_place { at / length } else { n as u64 };
+            Queued { fd: own, at: *at, bytes: *bytes, priority: unmerged(turn) }
         });
         self.carry_out(reads, depth, ended)
     }
