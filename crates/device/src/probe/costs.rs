@@ -354,7 +354,8 @@ mod tests {
 
     #[test]
     fn neighbours_are_one_part_in_pieces_that_are_one_request_each() {
-        let filled = vec![0..8 << 20];
+        let all = 0..8 << 20;
+        let filled = vec![all];
         let areas = Areas { ranges: filled.clone(), filled, content: Content::Unknown };
         let mut rng = Rng::with_seed(1);
         let longest = 128 << 10;
