@@ -11,6 +11,10 @@ pub struct Measurement {
     /// What was predicted for these reads before anything moved; of a service that was watched again, for all that was
     /// recorded.
     pub predicted: Option<Times>,
+    /// Whether what is predicted for before anything moved was fitted to these reads, which were timed for the plan: then it is no
+    /// prediction of their present time.
+    #[serde(default)]
+    pub fitted: bool,
     /// What was measured, if it was.
     pub measured: Option<Times>,
     /// Why not.

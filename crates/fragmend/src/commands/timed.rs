@@ -5,10 +5,11 @@ use crate::ui::Ui;
 use fragmend_device::replay::Replayer;
 use fragmend_pipeline::measure::{self, CouldNot, Rounds, Sample};
 use fragmend_pipeline::{Event, Replayed, unobserved};
-use fragmend_plan::{Plan, Survey};
+use fragmend_plan::{OneMore, Plan, Survey};
 use fragmend_report::{Unit, human};
 use fragmend_sys::signals::Waiting;
 use fragmend_trace::Trace;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -18,6 +19,8 @@ pub struct Timed {
     pub sample: Box<Sample>,
     /// How long they lasted.
     pub rounds: Result<Rounds, CouldNot>,
+    /// Seconds for the first part of each that is in one piece.
+    control: Result<f64, CouldNot>,
 }
 
 impl Timed {
@@ -39,20 +42,31 @@ impl Timed {
         };
         let mut sample = Box::new(sample.map_err(measure::failed)?);
         let rounds = replay(&mut sample, true, stop, ui);
-        Ok(Self { sample, rounds })
+        let control = match &rounds {
+            Ok(_) if measure::may_time(plan) => measure::control(&sample, stop),
+            Ok(_) => Err(measure::failed(
+                "where the device keeps fragments does not matter, or is not known",
+            )),
+            Err(why) => Err(why.clone()),
+        };
+        Ok(Self { sample, rounds, control })
     }
 
     /// Predicts for a plan that was made with it.
     pub fn predict_for(&mut self, plan: &Plan) {
-        let one_more = measure::one_more(&self.sample, &self.rounds).unwrap_or_default();
+        let one_more = self.one_more().unwrap_or_default();
         self.sample.predict_for(plan, one_more);
+    }
+
+    fn one_more(&self) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
+        measure::one_more(&self.sample, &self.rounds, &self.control)
     }
 }
 
 /// Enters into a survey what one more request costs, or why that is not known.
 pub fn enter(survey: &mut Survey, timed: &Result<Timed, CouldNot>) {
     let one_more = match timed {
-        Ok(timed) => measure::one_more(&timed.sample, &timed.rounds),
+        Ok(timed) => timed.one_more(),
         Err(why) => Err(why.clone()),
     };
     match one_more {

@@ -64,6 +64,12 @@ pub fn write(measurement: &Measurement, out: &mut impl Write) -> io::Result<()> 
         let share = measured.seconds_saved / predicted.seconds_saved;
         writeln!(out, "saved: {} of what was predicted", human(share, Unit::Share))?;
     }
+    if m.fitted {
+        writeln!(
+            out,
+            "predicted before is fitted: the plan was made with the time of these reads"
+        )?;
+    }
     if let Some(noise) = m.noise {
         writeln!(out, "the rounds differ by {}", human(noise, Unit::Share))?;
     }
@@ -98,6 +104,7 @@ mod tests {
         let measured = Measurement {
             method: Method::Replayed,
             predicted: Some(Times::new(0.2, 0.0742)),
+            fitted: true,
             measured: Some(Times::new(0.1, 0.12)),
             not_measured: None,
             detail: String::new(),
@@ -116,6 +123,7 @@ mod tests {
             "predicted  200.0 ms   74.2 ms  125.8 ms",
             "measured   100.0 ms  120.0 ms  -20.0 ms",
             "saved: -15.9 % of what was predicted",
+            "predicted before is fitted: the plan was made with the time of these reads",
             "the rounds differ by 3.1 %",
         ] {
             assert!(told.contains(part), "{part}: {told}");

@@ -74,6 +74,8 @@ pub struct Rounds {
     seconds: Vec<f64>,
     /// Whose clock it was.
     clock: MeasuredBy,
+    /// Bytes that the devices read and wrote meanwhile for others, as far as they count them.
+    others_bytes: u64,
 }
 
 impl Rounds {
@@ -103,6 +105,7 @@ pub fn replay(
         let detail = "a file has holes now where it was read, which need no device";
         return Err(CouldNot::new(NotMeasured::Failed, detail));
     }
+    let before = counted_bytes(&disks);
     let (reads, bytes) = sample.size();
     let (rounds, recorded_reads) = (ROUNDS, sample.recorded);
     observe(Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }));
@@ -131,24 +134,62 @@ pub fn replay(
         }
         seconds.push(sum.as_secs_f64());
     }
+    let all = counted_bytes(&disks).saturating_sub(before);
     if first {
         sample.data_bytes = data_bytes(&disks, sample)?;
     }
     seconds.sort_by(f64::total_cmp);
     let served = disks.iter().all(|disk| disk.replayer.clock() == ClockKind::Served);
-    Ok(Rounds { seconds, clock: if served { MeasuredBy::Served } else { MeasuredBy::Wall } })
+    let clock = if served { MeasuredBy::Served } else { MeasuredBy::Wall };
+    let own = sample.data_bytes.saturating_mul(ROUNDS.into());
+    Ok(Rounds { seconds, clock, others_bytes: all.saturating_sub(own) })
 }
 
-/// What one more request of a read costs where the data is now, by the [replayed](replay) rounds on the present layout; by
-/// the device number of the file system.
+/// Seconds for the first part of each read of the sample that is in one piece on the device: the quicker of two rounds. Whether
+/// the device is as it was probed shows in that.
 ///
 /// # Errors
-/// See [`CouldNot`]; those of `rounds` are passed on.
+/// See [`CouldNot`].
+pub fn control(sample: &Sample, stop: &AtomicBool) -> Result<f64, CouldNot> {
+    let mut disks = Disk::open(sample)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let is_over = || stop.load(Ordering::Relaxed) || begun.elapsed() > TOO_LONG;
+        let mut sum = Duration::ZERO;
+        for run in sample.in_one_piece() {
+            let of_it = |disk: &&mut Disk| disk.device == run.device;
+            let Some(disk) = disks.iter_mut().find(of_it) else { continue };
+            let elapsed = disk.elapsed(&run, sample.in_flight, &is_over);
+            sum += match elapsed.map_err(|e| CouldNot::failed(&e))? {
+                Some(elapsed) => elapsed,
+                None if stop.load(Ordering::Relaxed) => return Err(CouldNot::interrupted()),
+                None => return Err(CouldNot::too_slow()),
+            };
+        }
+        best = best.min(sum.as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Bytes that the disks have read and written so far.
+fn counted_bytes(disks: &[Disk]) -> u64 {
+    let of = |disk: &Disk| disk.below.counters().map_or(0, |c| c.read_bytes + c.written_bytes);
+    disks.iter().map(of).sum()
+}
+
+/// What one more request of a read costs where the data is now, by the [replayed](replay) rounds on the present layout and the
+/// [`control`]; by the device number of the file system.
+///
+/// # Errors
+/// See [`CouldNot`]; those of `rounds` and `control` are passed on.
 pub fn one_more(
     sample: &Sample,
     rounds: &Result<Rounds, CouldNot>,
+    control: &Result<f64, CouldNot>,
 ) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
-    sample.one_more(rounds.as_ref().map_err(Clone::clone)?)
+    let control = *control.as_ref().map_err(Clone::clone)?;
+    sample.one_more(rounds.as_ref().map_err(Clone::clone)?, control)
 }
 
 /// Whether it may pay to time reads before a plan is carried out: reads were recorded, and what they cost was probed on a
@@ -174,6 +215,8 @@ fn data_bytes(disks: &[Disk], sample: &Sample) -> Result<u64, CouldNot> {
 struct Disk {
     /// Its device number.
     device: u64,
+    /// The whole disk below.
+    below: BlockDevice,
     replayer: Replayer,
     /// The index in `replayer` of each file of the sample.
     files: Vec<Option<usize>>,
@@ -230,7 +273,7 @@ impl Disk {
             .map_err(|e| {
                 CouldNot::new(NotMeasured::Refused, format!("io_uring cannot be used: {e}"))
             })?;
-        Ok(Self { device, replayer, files })
+        Ok(Self { device, below: below.whole(), replayer, files })
     }
 
     /// The reads of a run as the replayer has them.
@@ -265,6 +308,7 @@ pub fn replayed(
         reads,
         read_bytes,
         predicted,
+        fitted: sample.is_fitted(),
         rounds: ROUNDS,
         recorded_reads: sample.recorded,
         in_flight: sample.in_flight.into(),
@@ -285,6 +329,7 @@ fn empty(method: Method) -> Measurement {
     Measurement {
         method,
         predicted: None,
+        fitted: false,
         measured: None,
         not_measured: None,
         detail: String::new(),

@@ -30,12 +30,20 @@ const RUN: usize = 64;
 const RUN_FOR_EACH_IN_FLIGHT: usize = 16;
 /// Longer reads are cut.
 pub(super) const LONGEST: u64 = 4 << 20;
+/// Others may use the device by the so many-th part of what a round reads.
+const OTHERS: u64 = 20;
+/// Of so many reads, at least one request must be more than in contiguous files, or a model's error is taken for its cost.
+const FEW: u64 = 4;
+/// Reads in one piece last as long as when the device was probed, but for this factor.
+const AS_PROBED: f64 = 1.15;
 /// Reads that last as long as in contiguous files but for this share of the time are taken to last as long.
 const MODEL: f64 = 0.05;
 /// Rounds may differ by this share of their time, however little fragments cost.
 const SMALL: f64 = 0.01;
 /// More bursts of reads than any trace has.
 const MANY: u64 = 1 << 40;
+/// The most reads of which a sample is drawn: some ten MiB.
+const MOST_DRAWN: usize = 1 << 20;
 /// A folded access counts as so many at most.
 const MOST_TIMES: u32 = 64;
 
@@ -90,7 +98,7 @@ impl Sample {
             if file.layout.extents().iter().any(|e| e.kind.is_encoded()) {
                 continue;
             }
-            let mut ranges = fetched(file, basis);
+            let mut ranges = fetched(file, basis, MOST_DRAWN / files.len().max(1));
             if !ordered {
                 // What was read twice would be read twice in a row, and the rest by its place.
                 rng.shuffle(&mut ranges);
@@ -143,9 +151,14 @@ impl Sample {
     /// number of the file system.
     ///
     /// # Errors
-    /// Where the costs were not probed, or the reads are of several file systems or in no more requests than they would be in
-    /// contiguous files; or if the rounds differ by more than that.
-    pub(super) fn one_more(&self, rounds: &Rounds) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
+    /// Where the costs were not probed, or the reads are of several file systems, or few of them cross a break; where others
+    /// used the device, it is not as it was probed (reads in one piece last `control_s` seconds), or the rounds differ too
+    /// much; and if what follows cannot be.
+    pub(super) fn one_more(
+        &self,
+        rounds: &Rounds,
+        control_s: f64,
+    ) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
         let unclear = |why: &str| CouldNot::new(NotMeasured::Unclear, why);
         let mut numbers: Vec<u64> = self.runs.iter().map(|run| run.device).collect();
         numbers.sort_unstable();
@@ -163,8 +176,25 @@ impl Sample {
                 "the device does one request at a time, wherever it keeps the data",
             ));
         }
-        let now = self.summary(&|file| file.layout.clone(), BTreeMap::new());
-        let contiguous = self.summary(&contiguous, BTreeMap::new());
+        if rounds.others_bytes > self.data_bytes / OTHERS {
+            return Err(unclear("other programs used the device meanwhile"));
+        }
+        let as_it_is = |file: &SurveyedFile| file.layout.clone();
+        let now = self.summary(&self.runs, &as_it_is, BTreeMap::new());
+        let contiguous = self.summary(&self.runs, &contiguous, BTreeMap::new());
+        let reads = self.size().0;
+        let more = now.requests_before.saturating_sub(contiguous.requests_before);
+        if more < reads / FEW {
+            return Err(unclear("too few of the reads cross a break"));
+        }
+        let one_piece = self.summary(&self.in_one_piece(), &as_it_is, BTreeMap::new());
+        let ratio = control_s / one_piece.seconds_before;
+        if !(1.0 / AS_PROBED..=AS_PROBED).contains(&ratio) {
+            let why = format!(
+                "reads in one piece last {ratio:.2} times as long as when the device was probed"
+            );
+            return Err(unclear(&why));
+        }
         let seconds = rounds.median();
         let open = rounds.noise() * seconds;
         if open > (seconds - contiguous.seconds_before).abs().max(seconds * SMALL) {
@@ -173,9 +203,32 @@ impl Sample {
         // A model is not more exact than that.
         let differ = (seconds / contiguous.seconds_before - 1.0).abs() > MODEL;
         let seconds = if differ { seconds } else { contiguous.seconds_before };
-        let one_more = OneMore::of(seconds, self.size().0, &now, &contiguous);
+        let one_more = OneMore::of(seconds, reads, &now, &contiguous);
         let one_more = one_more.ok_or_else(|| unclear("none of the reads crosses a break"))?;
+        // A request costs no more than a read of its own, and saves no more.
+        let alone_ns =
+            one_piece.seconds_before * 1e9 / reads.max(1) as f64 * f64::from(self.in_flight);
+        if one_more.ns.abs() > alone_ns {
+            return Err(unclear("fragments would cost more than reads of their own"));
+        }
         Ok(BTreeMap::from([(number, one_more)]))
+    }
+
+    /// The first part of each read that is in one piece on the device.
+    pub(super) fn in_one_piece(&self) -> Vec<Run> {
+        let piece = |(file, range): &(usize, ByteRange)| {
+            let layout = &self.files[*file].layout;
+            let first = layout.all_fragments().find(|fragment| fragment.range.overlaps(*range));
+            (*file, first.map_or(*range, |fragment| fragment.range.intersect(*range)))
+        };
+        let run =
+            |run: &Run| Run { device: run.device, reads: run.reads.iter().map(piece).collect() };
+        self.runs.iter().map(run).collect()
+    }
+
+    /// Whether what is predicted was fitted to the time of these reads.
+    pub(super) fn is_fitted(&self) -> bool {
+        !self.one_more.is_empty()
     }
 
     /// Reads and bytes of one round.
@@ -243,17 +296,18 @@ impl Sample {
 
     /// Seconds that the planner predicts for these reads on these layouts.
     fn cost(&self, layout: &dyn Fn(&SurveyedFile) -> Layout) -> f64 {
-        self.summary(layout, self.one_more.clone()).seconds_before
+        self.summary(&self.runs, layout, self.one_more.clone()).seconds_before
     }
 
     /// What the planner says of these reads on these layouts.
     fn summary(
         &self,
+        runs: &[Run],
         layout: &dyn Fn(&SurveyedFile) -> Layout,
         one_more: BTreeMap<u64, OneMore>,
     ) -> Summary {
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
-        for run in &self.runs {
+        for run in runs {
             let mut last = None;
             for (file, range) in &run.reads {
                 let follows = last.replace(*file) == Some(*file);
@@ -364,19 +418,27 @@ fn direct(range: ByteRange) -> Access {
     }
 }
 
-/// The reads of the device by a file's accesses, in whole blocks, none longer than [`LONGEST`].
-fn fetched(file: &SurveyedFile, basis: Basis) -> Vec<ByteRange> {
+/// The reads of the device by a file's accesses, in whole blocks, none longer than [`LONGEST`]. A trace may say anything: where
+/// there would be more than `most`, each access counts once and with its first bytes, or only some of them.
+fn fetched(file: &SurveyedFile, basis: Basis, most: usize) -> Vec<ByteRange> {
+    let most = most.max(MOST_READS);
     let size = file.layout.size / file.block_bytes * file.block_bytes;
     let mut cache = PageCache::new(file.layout.size, file.window);
     let mut out = Vec::new();
+    let parts =
+        |a: &Access| (u64::from(a.length) / LONGEST + 2) * u64::from(a.count.min(MOST_TIMES));
+    let many = file.accesses.iter().map(parts).fold(0, u64::saturating_add) > most as u64;
     let mut take = |range: ByteRange, times: u32| {
         let whole = range.align_outward(file.block_bytes);
         let whole = whole.intersect(ByteRange { start: 0, end: size });
+        let (times, steps) = if many { (1, 1) } else { (times, usize::MAX) };
         for _ in 0..times {
-            out.extend(whole.steps(LONGEST).filter(|part| !part.is_empty()));
+            let parts = whole.steps(LONGEST).filter(|part| !part.is_empty()).take(steps);
+            out.extend(parts.take(most.saturating_sub(out.len())));
         }
     };
-    for access in &file.accesses {
+    let every = if many { file.accesses.len() / most + 1 } else { 1 };
+    for access in file.accesses.iter().step_by(every) {
         let times = access.count.min(MOST_TIMES);
         let range = access.range();
         match (access.op, basis) {
@@ -394,7 +456,10 @@ fn fetched(file: &SurveyedFile, basis: Basis) -> Vec<ByteRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, ExtentKind, FsKind};
+    use fragmend_apply::measurement::MeasuredBy;
+    use fragmend_layout::{
+        CostModel, CostSource, DeviceKind, DeviceProfile, ExtentKind, FsKind, RequestCost,
+    };
 
     const BLOCK: u64 = 4096;
 
@@ -455,6 +520,70 @@ mod tests {
         assert!((deep.0 / before - 1.0).abs() < 0.01, "{deep:?} {before}");
     }
 
+    /// A drive on which requests overlap, that was probed: 100 us for a request, and 1 us for each neighbour more.
+    fn drive() -> Device {
+        let cost = |request_bytes, in_flight: u32| RequestCost {
+            request_bytes,
+            in_flight,
+            burst_ns: 100_000 + 5_000 * u64::from(in_flight - 1),
+            interval_ns: 100_000 / u64::from(in_flight),
+            split_ns: (in_flight > 1).then(|| 100_000 + 1_000 * u64::from(in_flight - 1)),
+        };
+        let reads = [4096, 65536].into_iter().flat_map(|bytes| [1, 8, 32].map(|n| cost(bytes, n)));
+        let cost = CostModel::new(CostSource::Probed, reads.collect(), Vec::new()).unwrap();
+        let profile = DeviceProfile { cost, ..DeviceProfile::unknown() };
+        Device { profile, ..device() }
+    }
+
+    #[test]
+    fn what_fragments_cost_is_what_reads_last_longer_than_in_one_piece() {
+        let sample =
+            |device| Sample { devices: vec![device], data_bytes: 1 << 20, ..sample(&[], 1) };
+        let timed = |seconds: &[f64], others_bytes, control_s: f64| {
+            let rounds =
+                Rounds { seconds: seconds.to_vec(), clock: MeasuredBy::Wall, others_bytes };
+            let one_more = sample(drive()).one_more(&rounds, control_s);
+            one_more.map(|found| found[&7].ns).map_err(|why| why.detail)
+        };
+        // Ten reads in eight requests; in one piece each would last 100 us.
+        let ns = timed(&[0.0017; 3], 0, 0.001).unwrap();
+        assert!((ns - 10_000.0).abs() < 1.0, "{ns}");
+        assert_eq!(timed(&[0.00103; 3], 0, 0.001), Ok(0.0), "as exact as the model");
+        assert!(timed(&[0.0008; 3], 0, 0.001).unwrap() < 0.0);
+        for (seconds, others, control, why) in [
+            (0.0017, 1 << 19, 0.001, "other programs"),
+            (0.0017, 0, 0.0013, "as when the device was probed"),
+            (0.0017, 0, 0.0007, "as when the device was probed"),
+            (0.2, 0, 0.001, "more than reads of their own"),
+            (f64::INFINITY, 0, 0.001, "leave"),
+        ] {
+            let found = timed(&[seconds; 3], others, control);
+            let told = found.clone().is_err_and(|told| told.contains(why) || why == "leave");
+            assert!(told, "{seconds} {others} {control}: {found:?}");
+        }
+        assert!(timed(&[0.0012, 0.0017, 0.0022], 0, 0.001).unwrap_err().contains("differ"));
+        // Where it does not matter, and where few reads cross a break.
+        let rounds = Rounds { seconds: vec![0.0017; 3], clock: MeasuredBy::Wall, others_bytes: 0 };
+        assert!(sample(device()).one_more(&rounds, 0.001).is_err());
+        let mut few = sample(drive());
+        let one = ByteRange { start: 0, end: BLOCK };
+        few.runs[0].reads.extend([(0, one); 500]);
+        let why = few.one_more(&rounds, 0.051).unwrap_err().detail;
+        assert!(why.contains("too few"), "{why}");
+    }
+
+    #[test]
+    fn a_trace_of_endless_reads_is_drawn_from_in_bounds() {
+        let long =
+            Access { count: u32::MAX, length: u32::MAX, ..direct(ByteRange { start: 0, end: 1 }) };
+        let mut file = file(vec![long; 100_000]);
+        file.layout = Layout::new(file.layout.file, 1 << 40);
+        for most in [0, 1 << 12, MOST_DRAWN] {
+            let drawn = fetched(&file, Basis::MissesRecorded, most);
+            assert!((1..=most.max(MOST_READS)).contains(&drawn.len()), "{}", drawn.len());
+        }
+    }
+
     #[test]
     fn what_reached_the_device_is_replayed_within_limits() {
         let access = |op, is_direct, at: u64, bytes: u32| Access {
@@ -471,7 +600,7 @@ mod tests {
             access(Op::Read, true, 7 * BLOCK, 1 << 20),
         ];
         let blocks = |basis| -> Vec<(u64, u64)> {
-            let ranges = fetched(&file(seen.clone()), basis);
+            let ranges = fetched(&file(seen.clone()), basis, MOST_DRAWN);
             ranges.into_iter().map(|r| (r.start / BLOCK, r.end / BLOCK)).collect()
         };
         assert_eq!(blocks(Basis::MissesRecorded), [(0, 1), (3, 4), (7, 8)]);

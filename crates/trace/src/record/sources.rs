@@ -5,7 +5,7 @@ use super::Options;
 use super::request::Request;
 use crate::{Level, TraceError};
 use libbpf_rs::ReferencesType;
-use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
+use libbpf_rs::btf::types::{FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, BtfKind, BtfType};
 
 const RA_ORDER: &str = "page_cache_ra_order";
@@ -81,6 +81,12 @@ impl Tracepoints<'_> {
         // First comes the tracepoint's private pointer.
         let parameter = function.get(index + 1)?;
         self.btf.type_by_id::<BtfType<'_>>(parameter.ty)
+    }
+
+    /// Whether atomic operations of programs return a value, which is so since Linux 5.12, as is the count of skipped runs.
+    fn atomics_return(&self) -> bool {
+        let stats = self.btf.type_by_name::<Struct<'_>>("bpf_prog_stats");
+        stats.is_some_and(|stats| stats.iter().any(|m| m.name.is_some_and(|name| name == "misses")))
     }
 
     /// Whether a tracepoint passes a pointer to this structure there.
@@ -189,7 +195,8 @@ fn uring_submission(kernel: &Tracepoints<'_>) -> (&'static str, &'static str, bo
     }
 }
 
-/// The programs for what the disks answer. Before Linux 5.11 the tracepoints pass a queue first.
+/// The programs for what the disks answer. Before Linux 5.11 the tracepoints pass a queue first, and before 5.12 the
+/// programs cannot be loaded.
 fn disks(kernel: &Tracepoints<'_>, request: &Request, choice: &mut Choice) {
     for bios in [false, true] {
         let mut names = request.disks.iter().filter(|d| d.bio_based == bios).map(|d| &d.name);
@@ -204,7 +211,7 @@ fn disks(kernel: &Tracepoints<'_>, request: &Request, choice: &mut Choice) {
                 kernel.passes(issue, 0, "request") && kernel.passes(complete, 0, "request");
             (issue, complete, ["on_rq_complete", "on_rq_issue"], usable)
         };
-        if usable {
+        if usable && kernel.atomics_return() {
             // In this order: what is issued before completions are seen would be in flight without end.
             choice.programs.extend(programs);
         } else {

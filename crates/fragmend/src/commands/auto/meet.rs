@@ -28,7 +28,7 @@ impl Before {
     /// The reads that were timed before the plan was made.
     pub fn replayed(timed: Result<Timed, CouldNot>) -> Self {
         match timed {
-            Ok(Timed { sample, rounds }) => Self::Replayed(sample, rounds),
+            Ok(Timed { sample, rounds, .. }) => Self::Replayed(sample, rounds),
             Err(why) => Self::Nothing(why),
         }
     }
