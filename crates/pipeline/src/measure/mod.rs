@@ -188,7 +188,6 @@ pub fn one_more(
     rounds: &Result<Rounds, CouldNot>,
     control: &Result<f64, CouldNot>,
 ) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
-    let control = *control.as_ref().map_err(Clone::clone)?;
     sample.one_more(rounds.as_ref().map_err(Clone::clone)?, control)
 }
 

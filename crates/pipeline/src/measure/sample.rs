@@ -152,12 +152,12 @@ impl Sample {
     ///
     /// # Errors
     /// Where the costs were not probed, or the reads are of several file systems, or few of them cross a break; where others
-    /// used the device, it is not as it was probed (reads in one piece last `control_s` seconds), or the rounds differ too
+    /// used the device, it is not as it was probed (see `control`), or the rounds differ too
     /// much; and if what follows cannot be.
     pub(super) fn one_more(
         &self,
         rounds: &Rounds,
-        control_s: f64,
+        control: &Result<f64, CouldNot>,
     ) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
         let unclear = |why: &str| CouldNot::new(NotMeasured::Unclear, why);
         let mut numbers: Vec<u64> = self.runs.iter().map(|run| run.device).collect();
@@ -188,7 +188,7 @@ impl Sample {
             return Err(unclear("too few of the reads cross a break"));
         }
         let one_piece = self.summary(&self.in_one_piece(), &as_it_is, BTreeMap::new());
-        let ratio = control_s / one_piece.seconds_before;
+        let ratio = control.clone()? / one_piece.seconds_before;
         if !(1.0 / AS_PROBED..=AS_PROBED).contains(&ratio) {
             let why = format!(
                 "reads in one piece last {ratio:.2} times as long as when the device was probed"
@@ -542,7 +542,7 @@ mod tests {
         let timed = |seconds: &[f64], others_bytes, control_s: f64| {
             let rounds =
                 Rounds { seconds: seconds.to_vec(), clock: MeasuredBy::Wall, others_bytes };
-            let one_more = sample(drive()).one_more(&rounds, control_s);
+            let one_more = sample(drive()).one_more(&rounds, &Ok(control_s));
             one_more.map(|found| found[&7].ns).map_err(|why| why.detail)
         };
         // Ten reads in eight requests; in one piece each would last 100 us.
@@ -564,11 +564,11 @@ mod tests {
         assert!(timed(&[0.0012, 0.0017, 0.0022], 0, 0.001).unwrap_err().contains("differ"));
         // Where it does not matter, and where few reads cross a break.
         let rounds = Rounds { seconds: vec![0.0017; 3], clock: MeasuredBy::Wall, others_bytes: 0 };
-        assert!(sample(device()).one_more(&rounds, 0.001).is_err());
+        assert!(sample(device()).one_more(&rounds, &Ok(0.001)).is_err());
         let mut few = sample(drive());
         let one = ByteRange { start: 0, end: BLOCK };
         few.runs[0].reads.extend([(0, one); 500]);
-        let why = few.one_more(&rounds, 0.051).unwrap_err().detail;
+        let why = few.one_more(&rounds, &Ok(0.051)).unwrap_err().detail;
         assert!(why.contains("too few"), "{why}");
     }
 
