@@ -46,7 +46,7 @@ fn kills_lose_nothing_and_leave_nothing(file_system: &'static FileSystem, kills:
     let (rounds, half) = kill_repeatedly(&image, kills, trees);
     let name = file_system.name;
     println!("{name}: {kills} kills in {rounds} runs, {half} while the file was moving");
-    assert!(half > kills / 6, "{name}: only {half} of {kills} kills hit a move");
+    assert!(half > kills / 6, "{name}: only {half} of at least {kills} kills hit a move");
 }
 
 #[test]
@@ -93,7 +93,8 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
     let at_first = free();
     // How long a whole run lasts, so that kills hit its middle.
     let mut usual: Option<Duration> = None;
-    while kills < wanted {
+    // On a busy machine more kills are needed to hit it as often.
+    while kills < wanted || half <= wanted / 6 && kills < 3 * wanted {
         // A new fragmented file whenever the last one is mended.
         let _ = fs::remove_file(&path);
         let _ = fs::remove_file(image.path().join("file.dummy"));

@@ -184,8 +184,9 @@ fn loop_what_is_slow_in_one_extent_is_planned_and_written_anew() {
         saved[1],
         summary["seconds_saved"].as_f64().unwrap() * 1e9
     );
-    assert!((times(0) / predicted - 1.0).abs() < 0.15, "{} {predicted}", times(0));
-    assert!(predicted > 4.0);
+    // A MiB is all dies of this drive once, and one of them twice where it begins within a flash page: a probe has the mean.
+    assert!((times(0) / predicted - 1.0).abs() < 0.25, "{} {predicted}", times(0));
+    assert!(predicted > 3.5);
     assert!(saved[0].abs_diff(saved[1]) * 10 < saved[1], "{saved:?}");
     let seconds = summary["seconds_saved"].as_f64().unwrap();
     assert!((seconds * 1e9 / saved[0] as f64 - 1.0).abs() < 0.15, "{seconds} {saved:?}");
