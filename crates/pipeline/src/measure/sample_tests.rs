@@ -1,0 +1,157 @@
+//! Samples: what is drawn, what is predicted, and what timed reads say.
+
+use super::*;
+use fragmend_apply::measurement::MeasuredBy;
+use fragmend_layout::{
+    CostModel, CostSource, DeviceKind, DeviceProfile, ExtentKind, FsKind, RequestCost,
+};
+
+const BLOCK: u64 = 4096;
+
+fn device() -> Device {
+    let cost = CostModel::guessed(DeviceKind::Card);
+    Device {
+        device: 7,
+        mount: std::path::Path::new("/mnt").into(),
+        file_system: FsKind::Ext4,
+        total_bytes: 3 << 30,
+        block_bytes: BLOCK,
+        profile: DeviceProfile { cost, ..DeviceProfile::unknown() },
+    }
+}
+
+/// A file of eight blocks, no two of which follow each other on the device.
+fn file(accesses: Vec<Access>) -> SurveyedFile {
+    let mut layout = Layout::new(FileId { device: 7, inode: 12, generation: 1 }, 8 * BLOCK);
+    for n in 0..8 {
+        let (logical, physical) = (n * BLOCK, 2 * n * BLOCK);
+        layout.push(Extent { logical, physical, length: BLOCK, kind: ExtentKind::Data });
+    }
+    SurveyedFile::new("/mnt/file".into(), layout, accesses, &device())
+}
+
+fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
+    let file = file(Vec::new());
+    let range = |(from, to): &(u64, u64)| ByteRange { start: from * BLOCK, end: to * BLOCK };
+    let moves = HashMap::from([(file.layout.file, moves.iter().map(range).collect())]);
+    let whole = ByteRange { start: 0, end: 8 * BLOCK };
+    Sample {
+        files: vec![file],
+        runs: vec![Run { device: 7, reads: vec![(0, whole); 10] }],
+        devices: vec![device()],
+        loads: BTreeMap::from([(7, ObservedLoad::default())]),
+        settings: Settings::default(),
+        moves,
+        one_more: BTreeMap::new(),
+        recorded: 10,
+        data_bytes: 0,
+        in_flight,
+    }
+}
+
+#[test]
+fn planned_ranges_are_predicted_in_one_extent_and_others_as_they_are() {
+    let extents = |moves: &[(u64, u64)]| {
+        let sample = sample(moves, 1);
+        sample.moved(&sample.files[0]).extents().len()
+    };
+    assert_eq!((extents(&[]), extents(&[(0, 8)]), extents(&[(2, 5)])), (8, 1, 6));
+    assert_eq!(extents(&[(0, 4), (4, 8)]), 2, "each range has a donor of its own");
+    let (before, after) = sample(&[(0, 8)], 1).predicted();
+    assert!(after > 0.0 && before > 4.0 * after, "{before} {after}");
+    assert_eq!(sample(&[], 1).predicted().1, before);
+    // A card does one at a time, whatever is in flight.
+    let deep = sample(&[(0, 8)], 8).predicted();
+    assert!((deep.0 / before - 1.0).abs() < 0.01, "{deep:?} {before}");
+}
+
+/// A drive on which requests overlap, that was probed: 100 us for a request, and 1 us for each neighbour more.
+fn drive() -> Device {
+    let cost = |request_bytes, in_flight: u32| RequestCost {
+        request_bytes,
+        in_flight,
+        burst_ns: 100_000 + 5_000 * u64::from(in_flight - 1),
+        interval_ns: 100_000 / u64::from(in_flight),
+        split_ns: (in_flight > 1).then(|| 100_000 + 1_000 * u64::from(in_flight - 1)),
+    };
+    let reads = [4096, 65536].into_iter().flat_map(|bytes| [1, 8, 32].map(|n| cost(bytes, n)));
+    let cost = CostModel::new(CostSource::Probed, reads.collect(), Vec::new()).unwrap();
+    let profile = DeviceProfile { cost, ..DeviceProfile::unknown() };
+    Device { profile, ..device() }
+}
+
+#[test]
+fn what_fragments_cost_is_what_reads_last_longer_than_in_one_piece() {
+    let sample = |device| Sample { devices: vec![device], data_bytes: 1 << 20, ..sample(&[], 1) };
+    let timed = |seconds: &[f64], others_bytes, control_s: f64| {
+        let rounds = Rounds { seconds: seconds.to_vec(), clock: MeasuredBy::Wall, others_bytes };
+        let one_more = sample(drive()).one_more(&rounds, &Ok(control_s));
+        one_more.map(|found| found[&7].ns).map_err(|why| why.detail)
+    };
+    // Ten reads in eight requests; in one piece each would last 100 us.
+    let ns = timed(&[0.0017; 3], 0, 0.001).unwrap();
+    assert!((ns - 10_000.0).abs() < 1.0, "{ns}");
+    assert_eq!(timed(&[0.00103; 3], 0, 0.001), Ok(0.0), "as exact as the model");
+    assert!(timed(&[0.0008; 3], 0, 0.001).unwrap() < 0.0);
+    for (seconds, others, control, why) in [
+        (0.0017, 1 << 19, 0.001, "other programs"),
+        (0.0017, 0, 0.0013, "as when the device was probed"),
+        (0.0017, 0, 0.0007, "as when the device was probed"),
+        (0.2, 0, 0.001, "more than reads of their own"),
+        (f64::INFINITY, 0, 0.001, "leave"),
+    ] {
+        let found = timed(&[seconds; 3], others, control);
+        let told = found.clone().is_err_and(|told| told.contains(why) || why == "leave");
+        assert!(told, "{seconds} {others} {control}: {found:?}");
+    }
+    assert!(timed(&[0.0012, 0.0017, 0.0022], 0, 0.001).unwrap_err().contains("differ"));
+    // Where it does not matter, and where few reads cross a break.
+    let rounds = Rounds { seconds: vec![0.0017; 3], clock: MeasuredBy::Wall, others_bytes: 0 };
+    assert!(sample(device()).one_more(&rounds, &Ok(0.001)).is_err());
+    let mut few = sample(drive());
+    let one = ByteRange { start: 0, end: BLOCK };
+    few.runs[0].reads.extend([(0, one); 500]);
+    let why = few.one_more(&rounds, &Ok(0.051)).unwrap_err().detail;
+    assert!(why.contains("too few"), "{why}");
+}
+
+#[test]
+fn a_trace_of_endless_reads_is_drawn_from_in_bounds() {
+    let long =
+        Access { count: u32::MAX, length: u32::MAX, ..direct(ByteRange { start: 0, end: 1 }) };
+    let mut file = file(vec![long; 100_000]);
+    file.layout = Layout::new(file.layout.file, 1 << 40);
+    for most in [0, 1 << 12, MOST_DRAWN] {
+        let drawn = fetched(&file, Basis::MissesRecorded, most);
+        assert!((1..=most.max(MOST_READS)).contains(&drawn.len()), "{}", drawn.len());
+    }
+}
+
+#[test]
+fn what_reached_the_device_is_replayed_within_limits() {
+    let access = |op, is_direct, at: u64, bytes: u32| Access {
+        op,
+        direct: is_direct,
+        length: bytes,
+        ..direct(ByteRange { start: at, end: at + 1 })
+    };
+    let seen = vec![
+        access(Op::Read, false, 0, 100),
+        access(Op::Miss, false, 0, 100),
+        access(Op::Read, true, 3 * BLOCK, 4096),
+        access(Op::Write, true, 0, 4096),
+        access(Op::Read, true, 7 * BLOCK, 1 << 20),
+    ];
+    let blocks = |basis| -> Vec<(u64, u64)> {
+        let ranges = fetched(&file(seen.clone()), basis, MOST_DRAWN);
+        ranges.into_iter().map(|r| (r.start / BLOCK, r.end / BLOCK)).collect()
+    };
+    assert_eq!(blocks(Basis::MissesRecorded), [(0, 1), (3, 4), (7, 8)]);
+    // Without misses the page cache is imitated, with its readahead.
+    let imitated = blocks(Basis::AssumedCold);
+    assert!(imitated.len() == 3 && imitated[0].1 >= 1, "{imitated:?}");
+    let range = ByteRange { start: 0, end: 1 << 20 };
+    let mut runs = vec![Run { device: 7, reads: vec![(0, range); 100] }];
+    limit(&mut runs);
+    assert_eq!(runs[0].reads.len() as u64, MOST_BYTES >> 20);
+}
