@@ -10,10 +10,6 @@ use fragmend_layout::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// A probe times whole MiB (`probe/ranges.rs` of `fragmend-device`). Shorter ranges that are written anew would only
-/// fragment their file.
-const SHORTEST_SLOW: u64 = 1 << 20;
-
 /// Checks one file after the other, and adds up what they ask for.
 pub(crate) struct Checker {
     /// Block sizes by device, in bytes.
@@ -95,11 +91,6 @@ impl Checker {
             let at = format_args!("{path:?}: the range at {} of {} bytes", r.offset, r.length);
             if r.length == 0 || r.offset % block != 0 || r.length % block != 0 {
                 return Err(format!("{at} is not in whole blocks of {block} bytes"));
-            }
-            if r.slow_at.is_some() && r.length < SHORTEST_SLOW {
-                return Err(format!(
-                    "{at} is to be written anew, and shorter than what a probe times"
-                ));
             }
             if r.offset < end {
                 return Err(format!("{at} overlaps the one before it or is out of order"));
