@@ -2,6 +2,7 @@
 
 use crate::measurement::Measurement;
 use fragmend_layout::{PathText, SkipReason};
+use fragmend_plan::PlannedRange;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -185,6 +186,33 @@ pub struct Summary {
     /// Prediction and measurement side by side; of `auto` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measurement: Option<Measurement>,
+}
+
+impl Receipt {
+    /// For a range with nothing done yet.
+    pub(crate) fn blank(
+        path: PathText,
+        range: &PlannedRange,
+        outcome: Outcome,
+        fragments: Option<u64>,
+    ) -> Self {
+        Self {
+            path,
+            offset: range.offset,
+            length: range.length,
+            outcome,
+            extents_before: fragments,
+            extents_after: None,
+            moved_bytes: 0,
+            primitive: None,
+            fallback: None,
+            space_cost_bytes: 0,
+            seconds: 0.0,
+            longest_step_seconds: 0.0,
+            reason: None,
+            detail: None,
+        }
+    }
 }
 
 impl Summary {

@@ -346,18 +346,21 @@ impl CostModel {
         if !self.knows_neighbours() {
             return self.at(bytes, requests, |r| r.burst_ns);
         }
-        let row = self.reads.chunk_by(|a, b| a.request_bytes == b.request_bytes).next();
-        let numbers = row.into_iter().flatten().map(|r| f64::from(r.in_flight));
         let ns = |n: f64| self.at(bytes * requests / n, n, RequestCost::neighbours_ns);
-        let points = numbers.map(|n| (n, ns(n)));
+        let points = self.first_row().iter().map(|r| f64::from(r.in_flight)).map(|n| (n, ns(n)));
         between(points, requests, false)
+    }
+
+    /// The figures of the shortest requests: one for every number in flight that there is.
+    fn first_row(&self) -> &[RequestCost] {
+        let of_it = |r: &&RequestCost| r.request_bytes == self.reads[0].request_bytes;
+        &self.reads[..self.reads.iter().take_while(of_it).count()]
     }
 
     /// Nanoseconds that a further request of `bytes` adds to a read that is in many: where neighbours were not measured, an
     /// interval.
     fn one_more_ns(&self, bytes: f64) -> f64 {
-        let columns = self.reads.chunk_by(|a, b| a.request_bytes == b.request_bytes).next();
-        let before = columns.and_then(|row| row.len().checked_sub(2).map(|i| row[i].in_flight));
+        let before = self.first_row().iter().rev().nth(1).map(|r| r.in_flight);
         let deepest = f64::from(self.deepest());
         let Some(before) = before.filter(|_| self.knows_neighbours()).map(f64::from) else {
             return self.interval_ns(bytes, deepest);

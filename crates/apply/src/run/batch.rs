@@ -202,22 +202,9 @@ mod tests {
         };
         let ready =
             Ready { planned: &planned, fragments: 1, anew: true, own_space: 8192, space_cost: 0 };
-        let mut receipt = Receipt {
-            path: PathText { path: "/a".into(), path_bytes: None },
-            offset: 0,
-            length: 8192,
-            outcome: Outcome::Moved,
-            extents_before: Some(1),
-            extents_after,
-            moved_bytes,
-            primitive: None,
-            fallback: None,
-            space_cost_bytes: 0,
-            seconds: 0.0,
-            longest_step_seconds: 0.0,
-            reason: None,
-            detail: None,
-        };
+        let path = PathText { path: "/a".into(), path_bytes: None };
+        let mut receipt = Receipt::blank(path, &planned, Outcome::Moved, Some(1));
+        (receipt.extents_after, receipt.moved_bytes) = (extents_after, moved_bytes);
         let moved = Moved { bytes: moved_bytes, returns: true, ..Moved::default() };
         judge(&mut receipt, &moved, None, (&ready, is_back));
         let skipped = receipt.outcome == Outcome::Skipped;

@@ -165,22 +165,7 @@ impl Run<'_> {
         outcome: Outcome,
         fragments: Option<u64>,
     ) -> Receipt {
-        Receipt {
-            path: self.path.clone(),
-            offset: range.offset,
-            length: range.length,
-            outcome,
-            extents_before: fragments,
-            extents_after: None,
-            moved_bytes: 0,
-            primitive: None,
-            fallback: None,
-            space_cost_bytes: 0,
-            seconds: 0.0,
-            longest_step_seconds: 0.0,
-            reason: None,
-            detail: None,
-        }
+        Receipt::blank(self.path.clone(), range, outcome, fragments)
     }
 }
 

@@ -19,8 +19,8 @@ pub struct Timed {
     pub sample: Box<Sample>,
     /// How long they lasted.
     pub rounds: Result<Rounds, CouldNot>,
-    /// Seconds for the first part of each that is in one piece.
-    control: Result<f64, CouldNot>,
+    /// What one more request costs by that.
+    one_more: Result<BTreeMap<u64, OneMore>, CouldNot>,
 }
 
 impl Timed {
@@ -42,36 +42,21 @@ impl Timed {
         };
         let mut sample = Box::new(sample.map_err(measure::failed)?);
         let rounds = replay(&mut sample, true, stop, ui);
-        let control = match &rounds {
-            Ok(_) if measure::may_time(plan) => measure::control(&sample, stop),
-            Ok(_) => Err(measure::failed(
-                "where the device keeps fragments does not matter, or is not known",
-            )),
-            Err(why) => Err(why.clone()),
-        };
-        Ok(Self { sample, rounds, control })
+        let one_more = measure::one_more(&sample, &rounds, stop);
+        Ok(Self { sample, rounds, one_more })
     }
 
     /// Predicts for a plan that was made with it.
     pub fn predict_for(&mut self, plan: &Plan) {
-        let one_more = self.one_more().unwrap_or_default();
-        self.sample.predict_for(plan, one_more);
-    }
-
-    fn one_more(&self) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
-        measure::one_more(&self.sample, &self.rounds, &self.control)
+        self.sample.predict_for(plan, self.one_more.clone().unwrap_or_default());
     }
 }
 
 /// Enters into a survey what one more request costs, or why that is not known.
 pub fn enter(survey: &mut Survey, timed: &Result<Timed, CouldNot>) {
-    let one_more = match timed {
-        Ok(timed) => timed.one_more(),
-        Err(why) => Err(why.clone()),
-    };
-    match one_more {
-        Ok(one_more) => survey.timed.one_more = one_more,
-        Err(why) => survey.timed.why_not = Some(why.detail),
+    match timed.as_ref().and_then(|timed| timed.one_more.as_ref()) {
+        Ok(one_more) => survey.timed.one_more = one_more.clone(),
+        Err(why) => survey.timed.why_not = Some(why.detail.clone()),
     }
 }
 

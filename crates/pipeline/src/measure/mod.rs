@@ -113,19 +113,11 @@ pub fn replay(
     for round in 0..ROUNDS {
         let begun = Instant::now();
         let (mut sum, mut done) = (Duration::ZERO, 0);
-        let is_over = || stop.load(Ordering::Relaxed) || begun.elapsed() > TOO_LONG;
         for run in &sample.runs {
             if first && round == 0 && done > 0 && begun.elapsed() > LONGEST_ROUND {
                 break;
             }
-            let of_it = |disk: &&mut Disk| disk.device == run.device;
-            let Some(disk) = disks.iter_mut().find(of_it) else { continue };
-            let elapsed = disk.elapsed(run, sample.in_flight, &is_over);
-            sum += match elapsed.map_err(|e| CouldNot::failed(&e))? {
-                Some(elapsed) => elapsed,
-                None if stop.load(Ordering::Relaxed) => return Err(CouldNot::interrupted()),
-                None => return Err(CouldNot::too_slow()),
-            };
+            sum += elapsed(&mut disks, run, sample.in_flight, begun, stop)?;
             done += 1;
             observe(Event::Replayed(run.reads.len() as u64));
         }
@@ -145,31 +137,33 @@ pub fn replay(
     Ok(Rounds { seconds, clock, others_bytes: all.saturating_sub(own) })
 }
 
-/// Seconds for the first part of each read of the sample that is in one piece on the device: the quicker of two rounds. Whether
-/// the device is as it was probed shows in that.
-///
-/// # Errors
-/// See [`CouldNot`].
-pub fn control(sample: &Sample, stop: &AtomicBool) -> Result<f64, CouldNot> {
-    let mut disks = Disk::open(sample)?;
-    let mut best = f64::INFINITY;
-    for _ in 0..2 {
-        let begun = Instant::now();
-        let is_over = || stop.load(Ordering::Relaxed) || begun.elapsed() > TOO_LONG;
-        let mut sum = Duration::ZERO;
-        for run in sample.in_one_piece() {
-            let of_it = |disk: &&mut Disk| disk.device == run.device;
-            let Some(disk) = disks.iter_mut().find(of_it) else { continue };
-            let elapsed = disk.elapsed(&run, sample.in_flight, &is_over);
-            sum += match elapsed.map_err(|e| CouldNot::failed(&e))? {
-                Some(elapsed) => elapsed,
-                None if stop.load(Ordering::Relaxed) => return Err(CouldNot::interrupted()),
-                None => return Err(CouldNot::too_slow()),
-            };
-        }
-        best = best.min(sum.as_secs_f64());
+/// How long a run of reads lasts, of a round that has `begun` then.
+fn elapsed(
+    disks: &mut [Disk],
+    run: &sample::Run,
+    in_flight: u32,
+    begun: Instant,
+    stop: &AtomicBool,
+) -> Result<Duration, CouldNot> {
+    let is_over = || stop.load(Ordering::Relaxed) || begun.elapsed() > TOO_LONG;
+    let disk = disks.iter_mut().find(|disk| disk.device == run.device);
+    let disk = disk.expect("a disk is opened for each run of the sample");
+    match disk.elapsed(run, in_flight, &is_over).map_err(|e| CouldNot::failed(&e))? {
+        Some(elapsed) => Ok(elapsed),
+        None if stop.load(Ordering::Relaxed) => Err(CouldNot::interrupted()),
+        None => Err(CouldNot::too_slow()),
     }
-    Ok(best)
+}
+
+/// Seconds for these runs of reads: the quicker of two rounds.
+fn control(sample: &Sample, runs: &[sample::Run], stop: &AtomicBool) -> Result<f64, CouldNot> {
+    let mut disks = Disk::open(sample)?;
+    let mut round = || {
+        let begun = Instant::now();
+        let of = |run| elapsed(&mut disks, run, sample.in_flight, begun, stop);
+        runs.iter().map(of).sum::<Result<Duration, CouldNot>>()
+    };
+    Ok(round()?.min(round()?).as_secs_f64())
 }
 
 /// Bytes that the disks have read and written so far.
@@ -178,17 +172,19 @@ fn counted_bytes(disks: &[Disk]) -> u64 {
     disks.iter().map(of).sum()
 }
 
-/// What one more request of a read costs where the data is now, by the [replayed](replay) rounds on the present layout and the
-/// [`control`]; by the device number of the file system.
+/// What one more request of a read costs where the data is now, by the [replayed](replay) rounds on the present layout, and by
+/// the device number of the file system. Whether the device is as it was probed is measured for that: the first part of each
+/// read that is in one piece is timed.
 ///
 /// # Errors
-/// See [`CouldNot`]; those of `rounds` and `control` are passed on.
+/// See [`CouldNot`]; that of `rounds` is passed on.
 pub fn one_more(
     sample: &Sample,
     rounds: &Result<Rounds, CouldNot>,
-    control: &Result<f64, CouldNot>,
+    stop: &AtomicBool,
 ) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
-    sample.one_more(rounds.as_ref().map_err(Clone::clone)?, control)
+    let rounds = rounds.as_ref().map_err(Clone::clone)?;
+    sample.one_more(rounds, |runs| control(sample, runs, stop))
 }
 
 /// Whether it may pay to time reads before a plan is carried out: reads were recorded, and what they cost was probed on a

@@ -152,12 +152,12 @@ impl Sample {
     ///
     /// # Errors
     /// Where the costs were not probed, or the reads are of several file systems, or few of them cross a break; where others
-    /// used the device, it is not as it was probed (see `control`), or the rounds differ too
-    /// much; and if what follows cannot be.
+    /// used the device, it is not as it was probed, or the rounds differ too much; and if what follows cannot be. Those of
+    /// `control`, which times runs of reads in seconds, are passed on.
     pub(super) fn one_more(
         &self,
         rounds: &Rounds,
-        control: &Result<f64, CouldNot>,
+        control: impl FnOnce(&[Run]) -> Result<f64, CouldNot>,
     ) -> Result<BTreeMap<u64, OneMore>, CouldNot> {
         let unclear = |why: &str| CouldNot::new(NotMeasured::Unclear, why);
         let mut numbers: Vec<u64> = self.runs.iter().map(|run| run.device).collect();
@@ -187,8 +187,9 @@ impl Sample {
         if more < reads / FEW {
             return Err(unclear("too few of the reads cross a break"));
         }
-        let one_piece = self.summary(&self.in_one_piece(), &as_it_is, BTreeMap::new());
-        let ratio = control.clone()? / one_piece.seconds_before;
+        let in_one_piece = self.in_one_piece();
+        let one_piece = self.summary(&in_one_piece, &as_it_is, BTreeMap::new());
+        let ratio = control(&in_one_piece)? / one_piece.seconds_before;
         if !(1.0 / AS_PROBED..=AS_PROBED).contains(&ratio) {
             let why = format!(
                 "reads in one piece last {ratio:.2} times as long as when the device was probed"
@@ -215,11 +216,11 @@ impl Sample {
     }
 
     /// The first part of each read that is in one piece on the device.
-    pub(super) fn in_one_piece(&self) -> Vec<Run> {
+    fn in_one_piece(&self) -> Vec<Run> {
         let piece = |(file, range): &(usize, ByteRange)| {
             let layout = &self.files[*file].layout;
-            let first = layout.all_fragments().find(|fragment| fragment.range.overlaps(*range));
-            (*file, first.map_or(*range, |fragment| fragment.range.intersect(*range)))
+            let first = layout.fragments_within(*range).next();
+            (*file, first.map_or(*range, |fragment| fragment.range))
         };
         let run =
             |run: &Run| Run { device: run.device, reads: run.reads.iter().map(piece).collect() };

@@ -85,7 +85,7 @@ fn what_fragments_cost_is_what_reads_last_longer_than_in_one_piece() {
     let sample = |device| Sample { devices: vec![device], data_bytes: 1 << 20, ..sample(&[], 1) };
     let timed = |seconds: &[f64], others_bytes, control_s: f64| {
         let rounds = Rounds { seconds: seconds.to_vec(), clock: MeasuredBy::Wall, others_bytes };
-        let one_more = sample(drive()).one_more(&rounds, &Ok(control_s));
+        let one_more = sample(drive()).one_more(&rounds, |_| Ok(control_s));
         one_more.map(|found| found[&7].ns).map_err(|why| why.detail)
     };
     // Ten reads in eight requests; in one piece each would last 100 us.
@@ -107,11 +107,11 @@ fn what_fragments_cost_is_what_reads_last_longer_than_in_one_piece() {
     assert!(timed(&[0.0012, 0.0017, 0.0022], 0, 0.001).unwrap_err().contains("differ"));
     // Where it does not matter, and where few reads cross a break.
     let rounds = Rounds { seconds: vec![0.0017; 3], clock: MeasuredBy::Wall, others_bytes: 0 };
-    assert!(sample(device()).one_more(&rounds, &Ok(0.001)).is_err());
+    assert!(sample(device()).one_more(&rounds, |_| Ok(0.001)).is_err());
     let mut few = sample(drive());
     let one = ByteRange { start: 0, end: BLOCK };
     few.runs[0].reads.extend([(0, one); 500]);
-    let why = few.one_more(&rounds, &Ok(0.051)).unwrap_err().detail;
+    let why = few.one_more(&rounds, |_| Ok(0.051)).unwrap_err().detail;
     assert!(why.contains("too few"), "{why}");
 }
 
