@@ -5,7 +5,6 @@
 //! same ones with the planned ranges contiguous; both at the depth at which they are replayed.
 
 use super::{CouldNot, Rounds};
-use crate::{Error, Observer, survey};
 use fastrand::Rng;
 use fragmend_apply::measurement::NotMeasured;
 use fragmend_layout::{
@@ -15,9 +14,7 @@ use fragmend_plan::readahead::PageCache;
 use fragmend_plan::{
     Basis, Device, OneMore, Plan, Policy, Settings, Summary, Survey, SurveyedFile, Timed,
 };
-use fragmend_trace::Trace;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 
 /// The most that is replayed in a round.
 const MOST_READS: usize = 2048;
@@ -76,18 +73,9 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Draws one from the trace that `plan` was made from.
-    ///
-    /// # Errors
-    /// As [`survey`](mod@crate::survey).
-    pub fn draw(
-        trace: Trace,
-        paths: &[PathBuf],
-        plan: &Plan,
-        most_in_flight: u32,
-        observe: &Observer,
-    ) -> Result<Self, Error> {
-        let Survey { files, devices, loads, ordered, .. } = survey(Some(trace), paths, observe)?;
+    /// Draws one from the survey that `plan` was made from.
+    pub fn draw(survey: Survey, plan: &Plan, most_in_flight: u32) -> Self {
+        let Survey { files, devices, loads, ordered, .. } = survey;
         let mut rng = Rng::with_seed(1);
         let basis = plan.summary.basis.unwrap_or_default();
         let in_flight = plan.summary.depth.round().clamp(1.0, most_in_flight.into()) as u32;
@@ -131,7 +119,7 @@ impl Sample {
         };
         sample.forget_accesses();
         sample.predict_for(plan, BTreeMap::new());
-        Ok(sample)
+        sample
     }
 
     fn forget_accesses(&mut self) {
