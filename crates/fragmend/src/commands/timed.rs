@@ -4,7 +4,7 @@
 use crate::ui::Ui;
 use fragmend_device::replay::Replayer;
 use fragmend_pipeline::measure::{self, CouldNot, Rounds, Sample};
-use fragmend_pipeline::{Event, Replayed};
+use fragmend_pipeline::{Event, LeftOut, Replayed};
 use fragmend_plan::{OneMore, Plan, Survey};
 use fragmend_report::{Unit, human};
 use std::collections::BTreeMap;
@@ -55,10 +55,16 @@ pub fn replay(
 ) -> Result<Rounds, CouldNot> {
     let bar = ui.progress(None, "{wide_bar} {human_pos} of {human_len} reads replayed");
     let rounds = measure::replay(sample, first, stop, &|event| match event {
-        Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }) => {
+        Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads, left_out }) => {
             bar.set_length(reads * u64::from(rounds));
             if first {
                 bar.suspend(|| {
+                    if left_out != LeftOut::default() {
+                        let LeftOut { files, reads } = left_out;
+                        ui.announce(format_args!(
+                            "left out of the timing: {reads} reads of {files} files that have vanished or changed meanwhile"
+                        ));
+                    }
                     ui.announce(format_args!(
                         "replaying {reads} of {recorded_reads} recorded reads past the page cache, {rounds} times: at most {} \
                          each time",
