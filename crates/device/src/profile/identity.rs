@@ -5,11 +5,10 @@ use crate::kind::{self, Kind};
 use crate::target;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::fs_id::FsId;
-use fragmend_sys::{input, loop_device, session};
+use fragmend_sys::{loop_device, session};
 use rustix::fs::{AtFlags, StatxFlags};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::MetadataExt;
 
 /// The identity of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,9 +116,6 @@ fn has_double(disk: &BlockDevice, found: &Identity) -> bool {
 /// What is behind a loop device, and whether it is read directly: a file by its file system, its number, when it was made,
 /// and the disk that it is on, if that has an identity; a block device by its own identity, because its node may stand for
 /// another one later. A served drive is another one whenever it is served anew.
-///
-/// The kernel reports the file's path as it is now, so that another file may be there: it must be the one that is
-/// attached, by the kernel's own account. Nobody else's pipe is waited for.
 fn behind_loop(disk: &BlockDevice, served: bool, depth: u32) -> Option<String> {
     let behind = loop_device::behind(&disk.open_direct().ok()?).ok()?;
     let how = if behind.direct { "" } else { CACHED };
@@ -135,11 +131,7 @@ fn behind_loop(disk: &BlockDevice, served: bool, depth: u32) -> Option<String> {
         return place(&below, behind.offset);
     }
     let path = kind::backing_file(disk)?;
-    let file = input::open(&path).ok()?;
-    let found = file.metadata().ok()?;
-    if !behind.is(&found) {
-        return None;
-    }
+    let file = kind::attached(&behind, &path)?;
     if served {
         let boot = u128::from_be_bytes(session::boot().ok()?);
         let mounted = Some(session::mounted_of(&file).ok()?).filter(|number| *number != 0)?;
@@ -154,9 +146,9 @@ fn behind_loop(disk: &BlockDevice, served: bool, depth: u32) -> Option<String> {
     };
     // Two partitions of an image, or two parts of it, are two devices.
     let start = if behind.offset == 0 { String::new() } else { format!(" from {}", behind.offset) };
-    let id = format!("file {} {} {made}{start}", FsId::of(&file).ok()?.name(), found.ino());
+    let id = format!("file {} {} {made}{start}", FsId::of(&file).ok()?.name(), behind.inode);
     // The copy of a file system has the same number, and a file in it, too.
-    let below = BlockDevice::under(&path, found.dev()).ok().filter(|_| depth < DEEPEST);
+    let below = BlockDevice::under(&path, behind.device).ok().filter(|_| depth < DEEPEST);
     Some(match below.and_then(|below| place(&below, 0)) {
         Some(place) => format!("{id}, {place}"),
         None => format!("{id}{how}"),
