@@ -1,12 +1,14 @@
 //! The testbed itself: an image mounts, a file fragments, and everything is gone afterwards.
 
-use fragmend_testbed::file_system::EXT4;
-use fragmend_testbed::fragment;
+use fragmend_testbed::file_system::{BTRFS, EXT4};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::loop_device::{LoopDevice, try_unmount};
 use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::Running;
+use fragmend_testbed::{fragment, scratch};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use std::fs::{self, File};
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -57,4 +59,29 @@ fn loop_unmounting_ends_and_names_what_uses_the_mount() {
     // It ends by itself once the device answers.
     drop(mounted);
     device.detach();
+}
+
+/// A check of a mirror opens the disks of no other test.
+#[test]
+fn loop_a_check_of_two_disks_opens_these_alone() {
+    let dir = scratch::for_disks();
+    let disks = ["one", "two", "other"].map(|name| {
+        let disk = dir.path().join(name);
+        File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+        LoopDevice::attach(&disk)
+    });
+    let [one, two, other] = disks.each_ref().map(|disk| Path::new(disk.node()));
+    BTRFS.make(one, &["-d", "raid1", "-m", "raid1", two.to_str().unwrap()]);
+    let opened = [two, other].map(|node| {
+        let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, node, WatchFlags::OPEN).unwrap();
+        let mut buffer = [MaybeUninit::uninit(); 512];
+        move || inotify::Reader::new(&watch, &mut buffer).next().is_ok()
+    });
+    let [mut is_second_opened, mut is_other_opened] = opened;
+    BTRFS.check_two([one, two]).unwrap();
+    assert!(is_second_opened() && !is_other_opened());
+    BTRFS.check(one).unwrap();
+    assert!(is_other_opened(), "a check that is shown all disks does not look for the second one");
+    disks.into_iter().for_each(LoopDevice::detach);
 }
