@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`reads`] | which reads of the device are replayed, and how |
 //! | [`sample`] | the recorded reads, and what is predicted for them |
+//! | `surveyed` | its files, as long as they are those that were surveyed |
 //! | [`watch`] | a service that is watched again |
 //!
 //! The same reads are replayed past the page cache on both layouts, some rounds each; or the service is watched
@@ -11,20 +12,18 @@
 
 mod reads;
 mod sample;
+mod surveyed;
 mod watch;
 
-use crate::event::Replayed;
+use crate::event::{LeftOut, Replayed};
 use crate::{Event, Observer};
 use fragmend_apply::measurement::{MeasuredBy, Measurement, Method, NotMeasured, Times};
 use fragmend_device::probe::clock::ClockKind;
 use fragmend_device::replay::{FileRead, Replayer};
-use fragmend_layout::FileId;
 use fragmend_plan::{Basis, Device, OneMore, Plan};
 use fragmend_sys::block::BlockDevice;
-use fragmend_sys::{inode, input};
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -103,6 +102,7 @@ pub fn replay(
     stop: &AtomicBool,
     observe: &Observer,
 ) -> Result<Rounds, CouldNot> {
+    let left_out = if first { surveyed::leave_out_others(sample)? } else { LeftOut::default() };
     let mut disks = Disk::open(sample)?;
     if !first && data_bytes(&disks, sample)? < sample.data_bytes {
         let detail = "a file has holes now where it was read, which need no device";
@@ -111,7 +111,7 @@ pub fn replay(
     let before = counted_bytes(&disks);
     let (reads, bytes) = sample.size();
     let (rounds, recorded_reads) = (ROUNDS, sample.recorded);
-    observe(Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }));
+    observe(Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads, left_out }));
     let mut seconds = Vec::new();
     for round in 0..ROUNDS {
         let begun = Instant::now();
@@ -242,24 +242,11 @@ impl Disk {
             if files[*index].is_some() {
                 continue;
             }
-            let (path, wanted) = (&sample.files[*index].path, sample.files[*index].layout.file);
-            let named = |e: io::Error| {
-                let refused = [ErrorKind::InvalidInput, ErrorKind::Unsupported];
-                let refused = refused.contains(&e.kind());
-                let why = if refused { NotMeasured::Refused } else { NotMeasured::Failed };
-                CouldNot::new(why, format!("{}: {e}", sample.name(*index)))
-            };
-            let file = input::open_direct(path).map_err(named)?;
-            let found = file.metadata().map_err(named)?;
-            // A file that is made anew may get the number of the one that was deleted.
-            let generation = inode::generation_or_zero(&file).map_err(named)?;
-            let identity = FileId { device: found.dev(), inode: found.ino(), generation };
-            if identity != wanted {
-                let detail = format!("{} is another file now", sample.name(*index));
-                return Err(CouldNot::new(NotMeasured::Failed, detail));
-            }
+            let file = surveyed::open(sample, *index, range.end)?;
             if below.is_none() {
-                below = Some(BlockDevice::under(path, device).map_err(named)?);
+                let under = BlockDevice::under(&sample.files[*index].path, device);
+                let unknown = |e| failed(format_args!("{}: {e}", sample.name(*index)));
+                below = Some(under.map_err(unknown)?);
             }
             files[*index] = Some(opened.len());
             opened.push(file);

@@ -6,16 +6,13 @@
 
 use super::reads::{self, Read, Run, Source};
 use super::{CouldNot, Rounds};
-use crate::{Error, Observer, survey};
 use fastrand::Rng;
 use fragmend_apply::measurement::NotMeasured;
 use fragmend_layout::{
     Access, ByteRange, Extent, FileId, Layout, ObservedLoad, Op, printable_path,
 };
 use fragmend_plan::{Bill, Device, OneMore, Plan, Policy, Settings, Survey, SurveyedFile, Timed};
-use fragmend_trace::Trace;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 
 /// Others may use the device by the so many-th part of what a round reads.
 const OTHERS: u64 = 20;
@@ -47,18 +44,9 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Draws one from the trace that `plan` was made from.
-    ///
-    /// # Errors
-    /// As [`survey`](mod@crate::survey).
-    pub fn draw(
-        trace: Trace,
-        paths: &[PathBuf],
-        plan: &Plan,
-        most_in_flight: u32,
-        observe: &Observer,
-    ) -> Result<Self, Error> {
-        let Survey { files, devices, loads, ordered, .. } = survey(Some(trace), paths, observe)?;
+    /// Draws one from the survey that `plan` was made from.
+    pub fn draw(survey: Survey, plan: &Plan, most_in_flight: u32) -> Self {
+        let Survey { files, devices, loads, ordered, .. } = survey;
         let source = Source {
             files: &files,
             devices: &devices,
@@ -83,7 +71,7 @@ impl Sample {
         };
         sample.forget_accesses();
         sample.predict_for(plan, BTreeMap::new());
-        Ok(sample)
+        sample
     }
 
     fn forget_accesses(&mut self) {
