@@ -283,7 +283,7 @@ fn plan(
         op: Op::Read,
         direct: true,
         windowed: false,
-        follows: true,
+        turn: 0,
     };
     let accesses = reads.iter().map(access).collect();
     let file = SurveyedFile::new("/mnt/f".into(), layout.clone(), accesses, &device);

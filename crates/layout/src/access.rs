@@ -59,9 +59,9 @@ pub struct Access {
     /// Already widened to the readahead window by the recorder, which saw the order (folded
     /// traces only).
     pub windowed: bool,
-    /// Whether the head of a disk was where the access before it in the list has left it: no access of another file came
-    /// between them. False where the order was not kept.
-    pub follows: bool,
+    /// The rank of the access among those that have reached its device, in the order in which they were done, from 1 on: of two
+    /// with neighbouring ranks, one began where the other had left the head of a disk. 0 where the order was not kept.
+    pub turn: u32,
 }
 
 impl Access {

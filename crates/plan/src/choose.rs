@@ -3,8 +3,10 @@
 //! `gain` chooses by the weights of breaks, which are exact only where time is linear in breaks. So what it has chosen
 //! is judged by the costs themselves: ranges that do not save their price after all are left out, and the rest is
 //! compared with what FragPicker's policy saves with the same bytes, and with the same budget. The better one is the
-//! plan's, so that `gain` never saves less time for the same bytes. On a device that seeks, all of a file is compared too.
+//! plan's, so that `gain` never saves less time for the same bytes. On a device that seeks, all of a file is compared too, and
+//! all of all files.
 
+use crate::between::Between;
 use crate::input::{Policy, Settings};
 use crate::make::LONGEST_RANGE;
 use crate::parallel;
@@ -14,14 +16,14 @@ use crate::select::{self, Analysed, Candidate};
 use fragmend_layout::ByteRange;
 
 /// The chosen candidates, and the bytes of those that the budget left out.
-pub fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) {
+pub fn choose(files: &[Analysed], between: &Between, settings: &Settings) -> (Vec<Candidate>, u64) {
     let budget = settings.budget_bytes;
     let cut = |all: Vec<Candidate>| (bytes(&all), select::within_budget(all, budget));
     let (wanted, chosen) = match settings.policy {
         Policy::Gain => {
-            let chosen = most_time(files, budget);
+            let chosen = most_time(files, between, budget);
             let wanted = match budget {
-                Some(_) => bytes(&most_time(files, None)),
+                Some(_) => bytes(&most_time(files, between, None)),
                 None => bytes(&chosen),
             };
             (wanted, chosen)
@@ -35,18 +37,26 @@ pub fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) 
 }
 
 /// The ranges that save the most time beyond their price.
-fn most_time(files: &[Analysed], budget: Option<u64>) -> Vec<Candidate> {
+fn most_time(files: &[Analysed], between: &Between, budget: Option<u64>) -> Vec<Candidate> {
     let ours = proved(files, gain::choose(files, budget));
     let windows = select::fragpicker::choose(files);
     let same_bytes = select::within_budget(windows.clone(), Some(bytes(&ours)));
     let same_budget = select::within_budget(windows, budget);
-    let mut best = (beyond_price(files, &ours), ours);
+    let beyond =
+        |chosen: &[Candidate]| beyond_price(files, chosen) + between.saved_ns(files, chosen);
+    let mut best = (beyond(&ours), ours);
     let whole = or_whole(files, &best.1, |file| file.costs.price);
     let whole = whole.map(|whole| select::within_budget(whole, budget));
-    for theirs in [Some(same_bytes), Some(same_budget), whole].into_iter().flatten() {
-        let beyond = beyond_price(files, &theirs);
-        if beyond > best.0 {
-            best = (beyond, theirs);
+    // All that was read, so that no way leads from what has moved to what has not.
+    let all = (!between.is_empty()).then(|| {
+        let mut all = select::whole_file::choose(files);
+        all.retain(|c| !files[c.file].requests.is_empty());
+        select::within_budget(all, budget)
+    });
+    for theirs in [Some(same_bytes), Some(same_budget), whole, all].into_iter().flatten() {
+        let saved = beyond(&theirs);
+        if saved > best.0 {
+            best = (saved, theirs);
         }
     }
     joined(files, best.1)

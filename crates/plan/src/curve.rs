@@ -1,5 +1,6 @@
 //! What each amount of writing saves: bytes against time, by the same choice at many prices.
 
+use crate::between::Between;
 use crate::choose::{or_whole, saved_ns};
 use crate::select::Analysed;
 use crate::select::gain::{self, bytes};
@@ -23,12 +24,13 @@ pub struct CurvePoint {
 pub const MOST_POINTS: usize = 24;
 
 /// The curve from nothing to all that saves any time, ascending in both figures, whatever the price of the plan.
-pub fn curve(files: &[Analysed]) -> Vec<CurvePoint> {
+pub fn curve(files: &[Analysed], between: &Between) -> Vec<CurvePoint> {
     let at = |price: Price| {
         let chosen = gain::at(files, price);
         let mut chosen = or_whole(files, &chosen, |_| price).unwrap_or(chosen);
         chosen.extend(slow::worth(files, &chosen, |_| price));
-        let seconds_saved = saved_ns(files, &chosen) as f64 / 1e9;
+        let saved = saved_ns(files, &chosen) + between.saved_ns(files, &chosen);
+        let seconds_saved = saved as f64 / 1e9;
         (price, CurvePoint { bytes: bytes(&chosen), seconds_saved })
     };
     // By price, from the least, which moves most.

@@ -15,7 +15,7 @@
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
 //! | [`costs`] | what reads cost on each device, at the depth that was seen |
 //! | [`fragments`] | how a request is split and what it costs, now and after a move |
-//! | [`ways`] | the way of a disk's head from one read to the next |
+//! | [`ways`], [`between`] | the way of a disk's head from one read to the next, within a file and from one to another |
 //! | [`slow`] | what reads lose in ranges that are slow in one fragment |
 //! | [`outlook`] | one replay in time, and what each break costs |
 //! | [`select`] | the policies |
@@ -31,6 +31,7 @@
 //! | `parallel` | one call for each of many items, on all processors |
 //! | `check` | whether it makes sense |
 
+pub mod between;
 mod bounded;
 mod check;
 mod choose;

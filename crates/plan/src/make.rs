@@ -1,5 +1,6 @@
 //! From a survey and settings to a plan: analyse, choose, explain, decide whether it is worth it.
 
+use crate::between::Between;
 use crate::bounded::Bounds;
 use crate::choose::{by_file, choose};
 use crate::costs::{Costs, OneMore, Timed};
@@ -100,21 +101,19 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     }
     let cold = cool(&mut analysed, settings.hot_fraction);
 
-    let chosen = choose(&analysed, settings);
+    let device = |i: usize| kept[i].file.device;
+    let between = Between::of(&mut analysed, device);
+    let chosen = choose(&analysed, &between, settings);
     let (chosen, over_budget_bytes) = with_slow(&analysed, chosen, settings.budget_bytes);
-    let curve = if wanted { curve(&analysed) } else { Vec::new() };
+    let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
     let mut moves = moves(&chosen, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
     let mut summary = Summary {
         accesses,
         over_budget_bytes,
         basis: Some(basis),
-        left_shared_bytes: if settings.unshare {
-            0
-        } else {
-            kept.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum()
-        },
-        ..sum_up(&kept, &analysed, &outlooks, &cold, &moves)
+        left_shared_bytes: left_shared(&kept, &analysed, settings),
+        ..sum_up(&kept, &analysed, &between, &outlooks, &cold, &moves)
     };
     sources(&mut summary, &devices, &costs, &kept, &outlooks);
     if basis.is_traced() && !ordered && costs.values().any(|c| c.seeks()) {
@@ -122,7 +121,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     }
     was_timed(&mut summary, timed);
     let case = Case {
-        outlook: outlooks.into_iter().sum(),
+        outlook: outlooks.into_iter().chain([between.outlook(&analysed)]).sum(),
         basis,
         min_gain_s_per_gib: summary.min_gain_s_per_gib,
         left_out: left_alone.len() as u64 + unread,
@@ -156,7 +155,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
 fn outlook(file: &Analysed, cold: &[Request]) -> Outlook {
     let mut outlook = file.crossings().outlook();
     outlook += weigh(file, cold, |_| {});
-    outlook += Outlook::of_ways(file);
+    outlook += Outlook::of_ways(Bill::way(file.ways.now_ns()), file.ways_ns(&file.runs));
     outlook += file.slow.outlook();
     outlook
 }
@@ -275,13 +274,16 @@ fn moves(chosen: &[Candidate], files: &[Kept], analysed: &[Analysed]) -> Vec<Vec
 fn sum_up(
     files: &[Kept],
     analysed: &[Analysed],
+    between: &Between,
     outlooks: &[Outlook],
     cold: &[Vec<Request>],
     moves: &[Vec<ByteRange>],
 ) -> Summary {
     let after = |i: usize| after(&analysed[i], outlooks[i].now, &cold[i], &moves[i]);
-    let after: Bill = parallel::map(files.len(), after).into_iter().sum();
-    let before: Bill = outlooks.iter().map(|o| o.now).sum();
+    let (mut after, mut before): (Bill, Bill) =
+        (parallel::map(files.len(), after).into_iter().sum(), outlooks.iter().map(|o| o.now).sum());
+    before += Bill::way(between.now_ns(analysed));
+    after += Bill::way(between.after_ns(analysed, moves));
     let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
         moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()
     };
@@ -330,11 +332,16 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
     });
 }
 
-/// Bytes on the device that a file shares with others, if it is fragmented, or slow in one fragment.
-fn left_shared(file: &Kept, analysed: &Analysed) -> u64 {
+/// Bytes on the device that files share with others, if they are fragmented, or slow in one fragment; none where that does
+/// not matter.
+fn left_shared(kept: &[Kept], analysed: &[Analysed], settings: &Settings) -> u64 {
+    if settings.unshare {
+        return 0;
+    }
     let everything = ByteRange { start: 0, end: u64::MAX };
-    let is_fine = analysed.breaks.is_empty() && analysed.slow.is_empty();
-    if is_fine { 0 } else { file.shared.shared_bytes(everything) }
+    let is_fine = |file: &Analysed| file.breaks.is_empty() && file.slow.is_empty();
+    let left = kept.iter().zip(analysed).filter(|(_, analysed)| !is_fine(analysed));
+    left.map(|(file, _)| file.shared.shared_bytes(everything)).sum()
 }
 
 /// Cuts a range into steps each of which can be moved, or left, by itself: an interrupted apply repeats at most

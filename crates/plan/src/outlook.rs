@@ -32,9 +32,8 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// Of the ways between the reads of a file, which are the same at any depth: one arm goes them.
-    pub fn of_ways(file: &Analysed) -> Self {
-        let (now, contiguous_ns) = (Bill::way(file.ways.now_ns()), file.ways_ns(&file.runs));
+    /// Of the ways between reads, which are the same at any depth: one arm goes them.
+    pub fn of_ways(now: Bill, contiguous_ns: u128) -> Self {
         let alone = [now.ns, contiguous_ns];
         Self { now, contiguous_ns, apart_ns: now.ns, alone, ..Self::default() }
     }

@@ -187,7 +187,7 @@ mod tests {
             op: Op::Read,
             direct: false,
             windowed: false,
-            follows: false,
+            turn: 0,
         }
     }
 

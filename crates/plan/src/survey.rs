@@ -246,7 +246,7 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
-            follows: false,
+            turn: 0,
         };
         let seen =
             |inode| FileAccesses { file: Fixed::id(inode), path: None, accesses: vec![access] };

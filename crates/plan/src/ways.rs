@@ -3,7 +3,8 @@
 //! A read costs its requests and the seeks between them ([`crate::fragments`]). On a device that seeks, the way to its first
 //! byte is as long as these, and a move changes it: what was read one after the other in one fragment is torn where a moved
 //! range ends, and what was scattered over the disk is near to each other once it has moved. So where the order of the
-//! accesses is known ([`Access::follows`]), the ways are counted as well, as the file is and once ranges have moved.
+//! accesses is known ([`Access::turn`]), the ways are counted as well, as the file is and once ranges have moved; those from one
+//! file to another are in [`crate::between`].
 //!
 //! Where ranges will be is not known when they are planned. They are staged together, so those of a file are taken to follow
 //! each other; between them and what stays it is a seek of [`Costs::far_ns`]. On devices that do not seek there are no ways,
@@ -32,20 +33,50 @@ struct Way {
 #[derive(Debug)]
 pub struct Head {
     seeks: bool,
+    /// The rank of the last access; 0 where it has none.
+    turn: u32,
     at: Option<u64>,
     ways: Vec<Way>,
+    visits: Vec<Visit<u64>>,
+}
+
+/// Accesses of a file between which the head was nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit<P> {
+    /// The rank of the first of them among those that have reached the device.
+    pub first: u32,
+    /// The rank of the last one.
+    pub last: u32,
+    /// Where the first begins.
+    pub start: P,
+    /// Where the last ends.
+    pub end: P,
+}
+
+/// Where the head begins to read a file, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The offset of the first byte, or of the last one.
+    pub byte: u64,
+    /// Where the head is on the device: at that byte, or behind it.
+    pub place: u64,
 }
 
 impl Head {
     /// The head of a device; one that does not seek has no ways.
     pub fn new(seeks: bool) -> Self {
-        Self { seeks, at: None, ways: Vec::new() }
+        Self { seeks, turn: 0, at: None, ways: Vec::new(), visits: Vec::new() }
     }
 
     /// An access that may reach the device comes next.
     pub fn begin(&mut self, access: &Access) {
-        if !access.follows {
+        let goes_on = self.turn > 0 && self.turn.checked_add(1) == Some(access.turn);
+        if !goes_on {
             self.at = None;
+        }
+        self.turn = access.turn;
+        if let (Some(_), Some(visit)) = (self.at, self.visits.last_mut()) {
+            visit.last = access.turn;
         }
     }
 
@@ -54,8 +85,17 @@ impl Head {
         if !self.seeks {
             return;
         }
-        if let Some(from) = self.at.replace(range.end) {
-            self.ways.push(Way { to: range.start, from, count: 1 });
+        let before = self.at.replace(range.end);
+        self.ways.extend(before.map(|from| Way { to: range.start, from, count: 1 }));
+        if self.turn == 0 {
+            return;
+        }
+        match self.visits.last_mut() {
+            Some(visit) if before.is_some() => visit.end = range.end,
+            _ => {
+                let (start, end) = (range.start, range.end);
+                self.visits.push(Visit { first: self.turn, last: self.turn, start, end });
+            }
         }
     }
 }
@@ -65,6 +105,8 @@ impl Head {
 pub struct Ways {
     /// By where they lead, equal ones once, each with the nanoseconds that it lasts as the file is.
     ways: Vec<(Way, u64)>,
+    /// Where the head came from another file, and where it left this one.
+    pub visits: Vec<Visit<Stop>>,
 }
 
 /// A way over a few bytes, for choosing where ranges end.
@@ -82,7 +124,7 @@ impl Ways {
     /// The ways that `head` has gone in a file with this layout, on a device with these costs.
     pub fn of(head: Head, layout: &Layout, costs: &Costs) -> Self {
         let mut ways = head.ways;
-        if ways.is_empty() {
+        if ways.is_empty() && head.visits.is_empty() {
             return Self::default();
         }
         let fragments: Vec<Fragment> = layout.all_fragments().collect();
@@ -108,10 +150,20 @@ impl Ways {
             fragment.physical + (at - fragment.range.start).min(stored.saturating_sub(1))
         };
         let now = |way: Way| (way, costs.model.seek_ns(place(way.from - 1) + 1, place(way.to)));
-        Self { ways: ways.into_iter().map(now).collect() }
+        let stops = |visit: Visit<u64>| {
+            let next = fragments.get(fragments.partition_point(|f| f.range.end <= visit.start))?;
+            let last = fragments.partition_point(|f| f.range.start < visit.end).checked_sub(1)?;
+            let first_byte = visit.start.max(next.range.start);
+            let last_byte = visit.end.min(fragments[last].range.end) - 1;
+            let start = Stop { byte: first_byte, place: place(first_byte) };
+            let end = Stop { byte: last_byte, place: place(last_byte) + 1 };
+            Some(Visit { first: visit.first, last: visit.last, start, end })
+        };
+        let visits = head.visits.into_iter().filter_map(stops).collect();
+        Self { ways: ways.into_iter().map(now).collect(), visits }
     }
 
-    /// Whether there are none.
+    /// Whether there are none within the file.
     pub fn is_empty(&self) -> bool {
         self.ways.is_empty()
     }
@@ -173,14 +225,15 @@ impl Ways {
 }
 
 /// Where ranges will be beside each other.
-struct Moved<'a> {
+pub struct Moved<'a> {
     moves: &'a [ByteRange],
     /// Bytes of those before each.
     before: Vec<u64>,
 }
 
 impl<'a> Moved<'a> {
-    fn of(moves: &'a [ByteRange]) -> Self {
+    /// Of these ranges of a file (sorted, disjoint).
+    pub fn of(moves: &'a [ByteRange]) -> Self {
         let mut sum = 0u64;
         let before = moves.iter().map(|range| {
             let before = sum;
@@ -191,7 +244,7 @@ impl<'a> Moved<'a> {
     }
 
     /// The range that has this byte, and the byte's place among all that moves.
-    fn place(&self, at: u64) -> Option<(usize, u64)> {
+    pub fn place(&self, at: u64) -> Option<(usize, u64)> {
         let index = self.moves.partition_point(|range| range.end <= at);
         let range = self.moves.get(index).filter(|range| range.start <= at)?;
         Some((index, self.before[index] + (at - range.start)))
@@ -302,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_head_is_lost_where_an_access_follows_none() {
-        let access = |follows| Access {
+        let access = |turn| Access {
             offset: 0,
             length: 4096,
             count: 1,
@@ -310,18 +363,20 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
-            follows,
+            turn,
         };
         let file = layout(&[0, 10, 20]);
-        let gone = |follows, seeks| {
+        let gone = |turns: [u32; 3], seeks| {
             let mut head = Head::new(seeks);
-            for block in 0..3 {
-                head.begin(&access(follows));
+            for (block, turn) in (0..3).zip(turns) {
+                head.begin(&access(turn));
                 head.pass(r(block, block + 1));
             }
             Ways::of(head, &file, &costs()).now_ns()
         };
-        assert_eq!((gone(true, true), gone(false, true), gone(true, false)), (18, 0, 0));
+        assert_eq!(gone([3, 4, 5], true), 18);
+        assert_eq!(gone([3, 5, 6], true), 9, "another came between the first two");
+        assert_eq!((gone([0, 0, 0], true), gone([3, 4, 5], false)), (0, 0));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 mod support;
 
-use fragmend_layout::{Access, CostModel, DeviceKind, Op};
-use fragmend_plan::{Plan, Policy, Settings, Survey, make, with_curve};
+use fragmend_layout::{Access, CostModel, DeviceKind, FileId, Op};
+use fragmend_plan::{Plan, Policy, Settings, Survey, SurveyedFile, make, with_curve};
 use proptest::prelude::*;
 use support::*;
 
@@ -11,7 +11,7 @@ const GB: u64 = 1_000_000_000;
 
 /// The same reads, each where the one before has left the head.
 fn in_order(reads: &[Access]) -> Vec<Access> {
-    reads.iter().map(|read| Access { follows: true, ..*read }).collect()
+    reads.iter().zip(1..).map(|(read, turn)| Access { turn, ..*read }).collect()
 }
 
 /// Plans for reads of these slots of 64 KiB, one after the other, on a file with extents of 64 KiB at these places.
@@ -84,6 +84,43 @@ fn a_stride_is_predicted_with_the_ways_between() {
     assert!((found.seconds_after / after - 1.0).abs() < 1e-3, "{found:?}, {after}");
 }
 
+/// Two files with slots of 64 KiB so far apart, on which reads were done in turns, and what is planned for them.
+fn in_turns(places: [u64; 2], apart: u64, settings: &Settings) -> Plan {
+    let device = device(CostModel::guessed(DeviceKind::Disk));
+    let file = |n: u64| {
+        let id = FileId { device: DEVICE, inode: 100 + n, generation: 1 };
+        let layout = placed_in(id, &[0, 1, 2, 3].map(|slot| places[n as usize] + slot * apart));
+        let turn = |slot: u64| (2 * slot + n + 1) as u32;
+        let read = |slot: u64| Access { turn: turn(slot), ..read(slot * 64 * KIB, 64 * KIB, 1) };
+        SurveyedFile::new(format!("/mnt/{n}").into(), layout, (0..4).map(read).collect(), &device)
+    };
+    let files = vec![file(0), file(1)];
+    make(Survey { files, devices: vec![device], ordered: true, ..Survey::default() }, settings)
+}
+
+#[test]
+fn the_way_from_one_file_to_another_counts() {
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    let (places, apart) = ([10 * GB, 40 * GB], 300 * KIB);
+    let found = in_turns(places, apart, &Settings::default()).summary;
+    let at = |file: usize, slot: u64| places[file] + slot * apart;
+    let there = (0..4).map(|slot| disk.seek_ns(at(0, slot) + 64 * KIB, at(1, slot)));
+    let back = (0..3).map(|slot| disk.seek_ns(at(1, slot) + 64 * KIB, at(0, slot + 1)));
+    let reads = 8.0 * (50e-6 + 65_536.0 / 150e6);
+    let before = there.chain(back).sum::<u64>() as f64 / 1e9 + reads;
+    assert!((found.seconds_before / before - 1.0).abs() < 1e-3, "{found:?}, {before}");
+    // Both files move beside each other: the head goes three slots forward, and three back.
+    assert_eq!(found.bytes_to_move, 8 * 64 * KIB, "{found:?}");
+    let there = disk.seek_ns(64 * KIB, 256 * KIB);
+    let back = disk.seek_ns(5 * 64 * KIB, 64 * KIB);
+    let after = (4 * there + 3 * back) as f64 / 1e9 + reads;
+    assert!((found.seconds_after / after - 1.0).abs() < 1e-3, "{found:?}, {after}");
+    // With one of them alone, the way to the other would be longer than before; and what is contiguous is left where it is.
+    let some = Settings { budget_bytes: Some(256 * KIB), ..Settings::default() };
+    assert_eq!(in_turns(places, apart, &some).summary.bytes_to_move, 0);
+    assert_eq!(in_turns(places, 64 * KIB, &Settings::default()).summary.bytes_to_move, 0);
+}
+
 #[test]
 fn a_buffered_write_does_not_move_the_head() {
     let disk = CostModel::guessed(DeviceKind::Disk);
@@ -127,16 +164,18 @@ proptest! {
     ) {
         let file = scattered(lengths.iter().map(|blocks| blocks * BLOCK));
         let blocks: u64 = lengths.iter().sum();
+        let mut turn = 0;
         let reads: Vec<Access> = raw
             .iter()
             .map(|(start, length, follows)| {
                 let start = start % blocks;
                 let length = (*length).min(blocks - start);
-                Access { follows: *follows, ..read(start * BLOCK, length * BLOCK, 1) }
+                turn += if *follows { 1 } else { 2 };
+                Access { turn, ..read(start * BLOCK, length * BLOCK, 1) }
             })
             .collect();
         let unordered: Vec<Access> =
-            reads.iter().map(|read| Access { follows: false, ..*read }).collect();
+            reads.iter().map(|read| Access { turn: 0, ..*read }).collect();
         let settings = any_gain(policy, budget.map(|blocks| blocks * BLOCK));
         let plan = |reads: &[Access], ordered| {
             let survey = Survey { ordered, ..deep(survey(&file, reads, &cost), others) };

@@ -250,11 +250,13 @@ impl Sample {
         one_more: BTreeMap<u64, OneMore>,
     ) -> Bill {
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
+        let mut turn = 0;
         for run in runs {
-            let mut last = None;
+            // What the disk does between two runs is not known.
+            turn += 1;
             for read in &run.reads {
-                let follows = last.replace(read.file) == Some(read.file);
-                accesses[read.file].push(Access { follows, ..access(read) });
+                turn += 1;
+                accesses[read.file].push(Access { turn, ..access(read) });
             }
         }
         let used = || self.files.iter().zip(&accesses).filter(|(_, seen)| !seen.is_empty());
@@ -305,7 +307,7 @@ fn access(read: &Read) -> Access {
         op: if read.missed { Op::Miss } else { Op::Read },
         direct: !read.missed,
         windowed: false,
-        follows: false,
+        turn: 0,
     }
 }
 

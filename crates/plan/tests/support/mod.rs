@@ -12,7 +12,7 @@ use std::path::Path;
 pub const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * KIB;
 pub const BLOCK: u64 = 4096;
-const DEVICE: u64 = 7;
+pub const DEVICE: u64 = 7;
 
 /// A device that serves requests one after the other: 500 us each, and 10 ns a byte.
 pub fn serial() -> CostModel {
@@ -62,7 +62,11 @@ pub fn scattered(lengths: impl IntoIterator<Item = u64>) -> Layout {
 
 /// A file with extents of 64 KiB at these places.
 pub fn placed(places: &[u64]) -> Layout {
-    let id = FileId { device: DEVICE, inode: 12, generation: 1 };
+    placed_in(FileId { device: DEVICE, inode: 12, generation: 1 }, places)
+}
+
+/// The same of another file.
+pub fn placed_in(id: FileId, places: &[u64]) -> Layout {
     let mut layout = Layout::new(id, places.len() as u64 * 64 * KIB);
     for (n, physical) in places.iter().enumerate() {
         let (logical, length) = (n as u64 * 64 * KIB, 64 * KIB);
@@ -81,7 +85,7 @@ pub fn read(offset: u64, length: u64, count: u32) -> Access {
         op: Op::Read,
         direct: true,
         windowed: false,
-        follows: false,
+        turn: 0,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Joins what was decoded of the row groups of a trace, file by file.
 
 use super::bounds::Budget;
-use super::order::Reached;
+use super::order::{Reached, Turns};
 use super::text;
 use crate::{Access, FileAccesses};
 use fragmend_layout::FileId;
@@ -13,6 +13,8 @@ use std::path::PathBuf;
 /// The accesses of one row group, files in order of first appearance.
 pub(super) struct Group {
     pub files: Vec<(FileId, Option<ByteArray>, Vec<Access>)>,
+    /// How many accesses of it have reached each device.
+    pub turns: Turns,
     pub skipped: u64,
 }
 
@@ -136,9 +138,9 @@ impl Folded {
     }
 }
 
-/// No access says any more that it follows another.
+/// No access has a rank any more.
 pub(super) fn forget_order(files: &mut [FileAccesses]) {
-    files.iter_mut().flat_map(|file| &mut file.accesses).for_each(|access| access.follows = false);
+    files.iter_mut().flat_map(|file| &mut file.accesses).for_each(|access| access.turn = 0);
 }
 
 /// Counts equal accesses of one file once, whichever thread did them.

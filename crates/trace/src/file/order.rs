@@ -1,6 +1,6 @@
-//! Which accesses reach a device, and which of them follow each other there: what is known of where the head of a disk
-//! was before each.
+//! Which accesses reach a device, and in which order: what is known of where the head of a disk was before each.
 
+use super::join::Group;
 use crate::{Access, Op};
 use fragmend_layout::FileId;
 use std::collections::HashMap;
@@ -24,20 +24,32 @@ impl Reached {
     }
 }
 
-/// The file that was accessed last on each device.
-#[derive(Default)]
-pub(super) struct Heads {
-    last: HashMap<u64, FileId>,
+/// How many accesses have reached each device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turns {
+    of_device: HashMap<u64, u32>,
 }
 
-impl Heads {
-    /// Whether the access before this one on its device was one of the same file; accesses come in their order. What stands
-    /// for others, at times that are not known, follows nothing, and nothing follows it.
-    pub fn follows(&mut self, file: FileId, access: &Access) -> bool {
-        if access.count != 1 {
-            self.last.remove(&file.device);
-            return false;
+impl Turns {
+    /// The rank of an access of a file among those that have reached its device, if they come in their order. What stands for
+    /// others, at times that are not known, has none, and no two ranks before and behind it are neighbours.
+    pub fn next(&mut self, file: FileId, access: &Access) -> u32 {
+        let turn = self.of_device.entry(file.device).or_default();
+        *turn = turn.saturating_add(1);
+        if access.count == 1 && *turn < u32::MAX { *turn } else { 0 }
+    }
+
+    /// Puts the accesses of a row group behind those before it.
+    pub fn go_on(&mut self, group: &mut Group) {
+        for (file, _, accesses) in &mut group.files {
+            let before = self.of_device.get(&file.device).copied().unwrap_or_default();
+            for access in accesses.iter_mut().filter(|access| access.turn > 0) {
+                access.turn = access.turn.checked_add(before).unwrap_or_default();
+            }
         }
-        self.last.insert(file.device, file) == Some(file)
+        for (device, turns) in &group.turns.of_device {
+            let all = self.of_device.entry(*device).or_default();
+            *all = all.saturating_add(*turns);
+        }
     }
 }

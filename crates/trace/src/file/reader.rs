@@ -11,7 +11,7 @@
 use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
 use super::join::{self, Folded, Group};
-use super::order::{Heads, Reached};
+use super::order::{Reached, Turns};
 use super::schema::{self, column};
 use super::source::Source;
 use crate::event::is_possible;
@@ -118,9 +118,10 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         let groups = range.into_par_iter().map(group).collect::<Result<_, Reason>>();
         groups.map_err(|e| corrupt(path, e))
     };
-    let all = 0..reader.num_row_groups();
+    let (all, mut turns) = (0..reader.num_row_groups(), Turns::default());
     if !(filter.fold_if_misses && meta.has_misses()) {
-        let groups = groups(all)?;
+        let mut groups = groups(all)?;
+        groups.iter_mut().for_each(|group| turns.go_on(group));
         let skipped = groups.iter().map(|group| group.skipped).sum();
         let mut files = join::in_order(groups);
         let all = || files.iter().flat_map(|file| &file.accesses);
@@ -135,7 +136,8 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     let (mut folded, mut skipped) = (Folded::new(reached, order.map_or(0, |o| o.up_to)), 0);
     let at_a_time = 4 * rayon::current_num_threads();
     for first in all.clone().step_by(at_a_time) {
-        for group in groups(first..all.end.min(first + at_a_time))? {
+        for mut group in groups(first..all.end.min(first + at_a_time))? {
+            turns.go_on(&mut group);
             skipped += group.skipped;
             folded.add(group, &budget);
         }
@@ -315,7 +317,7 @@ fn read_group(
     let length = values::<Int32Type>(group, column::LENGTH, rows)?;
     let count = values::<Int32Type>(group, column::COUNT, rows)?;
     let thread = values::<Int32Type>(group, column::THREAD, rows)?;
-    let (mut skipped, mut heads) = (0, Heads::default());
+    let (mut skipped, mut turns) = (0, Turns::default());
     for row in 0..rows {
         let Some(op) = Op::from_name(ops[row].data()) else {
             skipped += 1;
@@ -330,21 +332,21 @@ fn read_group(
             op,
             direct: direct[row],
             windowed: windowed[row],
-            follows: false,
+            turn: 0,
         };
         if !is_possible(access.offset, access.length) || access.count == 0 {
             skipped += 1;
             continue;
         }
         if reached.is_some_and(|reached| reached.has(&access)) {
-            access.follows = heads.follows(ids[file].0, &access);
+            access.turn = turns.next(ids[file].0, &access);
         }
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
             files[file].2.push(access);
         }
     }
     files.retain(|(_, _, accesses)| !accesses.is_empty());
-    Ok(Group { files, skipped })
+    Ok(Group { files, turns, skipped })
 }
 
 /// All values of one required column.
