@@ -69,7 +69,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     let read = |path| {
         let order = survey::order(&fragmend_trace::read_meta(path)?, settings.assume_cold);
-        let filter = Filter { fold_if_misses: !settings.assume_cold, order, ..Filter::default() };
+        let filter = Filter {
+            fold_if_misses: !settings.assume_cold,
+            order,
+            unseen_apart: true,
+            ..Filter::default()
+        };
         fragmend_trace::read(path, &filter)
     };
     let trace = args.trace.as_deref().map(read).transpose()?;
@@ -84,7 +89,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         let stop = interrupt::install()?;
         let first = fragmend_pipeline::plan(view::plan::survey(trace, &args.paths, ui)?, &settings);
         let ordered = Order { up_to: survey::MOST_ORDERED, cold: settings.assume_cold };
-        let ordered = Filter { order: Some(ordered), ..Filter::default() };
+        let ordered = Filter { order: Some(ordered), unseen_apart: true, ..Filter::default() };
         let ordered = fragmend_trace::read(path, &ordered)?;
         timed = Some(Timed::of(ordered, &args.paths, &first, stop, ui));
         if stop.load(Ordering::Relaxed) {
