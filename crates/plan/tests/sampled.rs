@@ -6,7 +6,7 @@
 
 mod support;
 
-use fragmend_layout::{Access, Extent, ExtentKind, FileAccesses, FileId, Layout, Op};
+use fragmend_layout::{Extent, ExtentKind, FileAccesses, FileId, Layout, Op};
 use fragmend_plan::{Plan, Settings, Survey, SurveyedFile, make};
 use fragmend_trace::{Event, Existing, Filter, Level, Meta, Sampling, Trace, TraceWriter, read};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use support::{KIB, MIB, Random, device, read as direct, serial};
 /// How long a part of all places is recorded at a time, as a power of two of nanoseconds.
 const TURN_SHIFT: u32 = 21;
 /// Recordings of each load.
-const SEEDS: u64 = 16;
+const SEEDS: u64 = 8;
 const FRAGMENT: u64 = 32 * KIB;
 /// Files that are read once each.
 const SCANNED: u64 = 10_000;
@@ -154,13 +154,17 @@ fn surveyed(files: Vec<FileAccesses>, moved: &BTreeMap<u64, BTreeMap<u64, u64>>)
     Survey { files, devices: vec![device.clone()], misses: true, ..Survey::default() }
 }
 
-/// The reads of everything, file by file.
+/// The reads of everything, file by file, equal ones once.
 fn whole(reads: &[Read]) -> Vec<FileAccesses> {
-    let mut files: BTreeMap<u64, Vec<Access>> = BTreeMap::new();
+    let mut files: BTreeMap<u64, BTreeMap<(u64, u64), u32>> = BTreeMap::new();
     for read in reads {
-        files.entry(read.inode).or_default().push(direct(read.offset, read.length, 1));
+        let file = files.entry(read.inode).or_default();
+        *file.entry((read.offset, read.length)).or_default() += 1;
     }
-    let file = |(inode, accesses)| FileAccesses { file: id(inode), path: None, accesses };
+    let file = |(inode, counts): (u64, BTreeMap<_, _>)| {
+        let accesses = counts.iter().map(|((offset, length), n)| direct(*offset, *length, *n));
+        FileAccesses { file: id(inode), path: None, accesses: accesses.collect() }
+    };
     files.into_iter().map(file).collect()
 }
 
