@@ -113,11 +113,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         accesses,
         over_budget_bytes,
         basis: Some(basis),
-        left_shared_bytes: if settings.unshare {
-            0
-        } else {
-            kept.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum()
-        },
+        left_shared_bytes: all_left_shared(&kept, &analysed, settings.unshare),
         ..sum_up(&kept, &analysed, &outlooks, &cold, &moves)
     };
     unseen::enter(&mut summary, &analysed, &moves);
@@ -335,6 +331,12 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
         }
         same
     });
+}
+
+/// The bytes of [`left_shared`] of all files; none if those move as well.
+fn all_left_shared(files: &[Kept], analysed: &[Analysed], unshare: bool) -> u64 {
+    let each = files.iter().zip(analysed).map(|(file, analysed)| left_shared(file, analysed));
+    if unshare { 0 } else { each.sum() }
 }
 
 /// Bytes on the device that a file shares with others, if it is fragmented, or slow in one fragment.
