@@ -50,3 +50,21 @@ pub struct Overhead {
     /// What it cost, in the same unit.
     pub used_ppm: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_does_not_say_how_long_turns_were_is_of_the_older_ones() {
+        let older = r#"{"region_bytes": 1048576, "watched_ns": 7, "places_ppm": 15625}"#;
+        let expected = Sampling {
+            region_bytes: 1 << 20,
+            watched_ns: 7,
+            places_ppm: 15_625,
+            turn_ns: 20_000_000,
+            most: 0,
+        };
+        assert_eq!(serde_json::from_str::<Sampling>(older).unwrap(), expected);
+    }
+}
