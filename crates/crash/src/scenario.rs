@@ -171,7 +171,11 @@ impl Scenario {
         match self.second {
             Some(Second::Log) => self.file_system.check_with(disk, &["-l", &text(second)]),
             Some(Second::Journal) => self.file_system.check_with(disk, &["-j", &text(second)]),
-            None | Some(Second::Mirror) => self.file_system.check(disk),
+            Some(Second::Mirror) => match second {
+                Some(second) => self.file_system.check_two([disk, second]),
+                None => self.file_system.check(disk),
+            },
+            None => self.file_system.check(disk),
         }
     }
 

@@ -2,12 +2,13 @@
 
 use crate::probe::clock;
 use fragmend_sys::block::BlockDevice;
-use fragmend_sys::{input, loop_device};
+use fragmend_sys::input;
+use fragmend_sys::loop_device::{self, Behind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a block device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -152,12 +153,16 @@ pub(crate) fn served_clock(device: &BlockDevice) -> io::Result<Option<File>> {
     let disk = device.whole();
     let Some(file) = backing_file(&disk) else { return Ok(None) };
     let Some((clock, _)) = clock::beside(&file)? else { return Ok(None) };
-    let attached = disk.open_direct().and_then(|disk| loop_device::behind(&disk));
-    let is_another = match (attached, input::open(&file).and_then(|file| file.metadata())) {
-        (Ok(behind), found) => !found.is_ok_and(|found| behind.is(&found)),
-        (Err(_), _) => false,
-    };
+    let behind = disk.open_direct().and_then(|disk| loop_device::behind(&disk));
+    let is_another = behind.is_ok_and(|behind| attached(&behind, &file).is_none());
     Ok((!is_another).then_some(clock))
+}
+
+/// The file at a path, if it is the one that a loop device is attached to by the kernel's own account: another may have its
+/// name by now. Nobody else's pipe is waited for.
+pub(crate) fn attached(behind: &Behind, path: &Path) -> Option<File> {
+    let file = input::open(path).ok()?;
+    file.metadata().is_ok_and(|found| behind.is(&found)).then_some(file)
 }
 
 #[cfg(test)]

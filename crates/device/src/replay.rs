@@ -3,7 +3,8 @@
 
 use crate::probe::clock::{Clock, ClockKind};
 use crate::probe::pace::{Manner, Pace};
-use crate::probe::ring::DEPTH;
+use crate::probe::reader::Failed;
+use crate::probe::ring::{DEPTH, timed};
 use crate::target;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::cache::next_data;
@@ -64,18 +65,12 @@ impl Replayer {
         depth: u32,
         ended: &dyn Fn() -> bool,
     ) -> io::Result<Option<Duration>> {
-        self.pace.before();
-        let time = |clock: &Clock| clock.read().map_err(io::Error::other);
-        let begun = time(&self.clock)?;
-        let Some(wall) = self.ring.elapsed_across(&self.files, reads, depth, ended)? else {
-            return Ok(None);
-        };
-        let now = time(&self.clock)?;
-        self.pace.after(reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum(), wall);
-        Ok(Some(match (begun, now) {
-            (Some(begun), Some(now)) => Duration::from_nanos(now.saturating_sub(begun)),
-            _ => wall,
-        }))
+        let bytes = reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum();
+        let read = || self.ring.elapsed_across(&self.files, reads, depth, ended);
+        timed(&self.clock, &mut self.pace, bytes, read).map_err(|failed| match failed {
+            Failed::Io(error) => error,
+            other => io::Error::other(other),
+        })
     }
 }
 

@@ -2,7 +2,9 @@
 
 use fragmend_device::profile::{Identity, NoIdentity};
 use fragmend_sys::block::BlockDevice;
-use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::file_system::EXT4;
+use fragmend_testbed::loop_device::{LoopDevice, unmount};
+use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::{run, try_run};
 use fragmend_testbed::scratch;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -107,4 +109,51 @@ fn loop_of_a_block_device_it_is_the_identity_of_that_device() {
     above.detach();
     run("losetup", ["--detach", &node]);
     assert_ne!(second.unwrap().id, first.id);
+}
+
+/// Two copies of a file system, in each of which is the same file, as far as the file system knows.
+#[test]
+fn loop_a_file_in_a_copy_of_its_file_system_is_another_device() {
+    let dir = scratch::for_disks();
+    let [one, two] = ["one.img", "two.img"].map(|name| dir.path().join(name));
+    File::create(&one).unwrap().set_len(32 << 20).unwrap();
+    EXT4.make(&one, &[]);
+    let places = ["first", "second"].map(|name| {
+        let place = dir.path().join(name);
+        fs::create_dir(&place).unwrap();
+        place
+    });
+    let mount = |image: &Path, at: &Path| {
+        let device = LoopDevice::attach(image);
+        (MountGuard::mount(&[device.node()], at), device)
+    };
+    let (mounted, device) = mount(&one, &places[0]);
+    image(&places[0], "inner.img");
+    unmount(device.node().as_ref(), &places[0]);
+    drop(mounted);
+    device.detach();
+    fs::copy(&one, &two).unwrap();
+
+    let outer = [mount(&one, &places[0]), mount(&two, &places[1])];
+    let inner = [0, 1].map(|n| LoopDevice::attach(&places[n].join("inner.img")));
+    let now = || [0, 1].map(|n| identity(inner[n].node()));
+    let [first, second] = now().map(Result::unwrap);
+    assert!(first.id != second.id && first.file_name() != second.file_name(), "{first:?}");
+    assert_eq!(now(), [Ok(first), Ok(second)]);
+
+    // Then nothing is known of the disks that distinguishes them.
+    fs::remove_file(&one).unwrap();
+    fs::remove_file(&two).unwrap();
+    assert_eq!(now(), [Err(NoIdentity), Err(NoIdentity)]);
+    let [left, gone] = inner;
+    let again = LoopDevice::attach(&places[0].join("inner.img"));
+    gone.detach();
+    assert_eq!(identity(left.node()).unwrap(), identity(again.node()).unwrap());
+    again.detach();
+    left.detach();
+    for ((mounted, device), place) in outer.into_iter().zip(&places) {
+        unmount(device.node().as_ref(), place);
+        drop(mounted);
+        device.detach();
+    }
 }

@@ -11,7 +11,7 @@ use fragmend_layout::{
     ObservedLoad, ObservedRequests, Op,
 };
 
-use fragmend_plan::{Device, OneMore, Plan, Policy, Settings, Survey, SurveyedFile, Timed};
+use fragmend_plan::{Bill, Device, OneMore, Plan, Policy, Settings, Survey, SurveyedFile, Timed};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use support::{Simulated, WRITTEN};
@@ -199,7 +199,7 @@ impl Bed {
         let mut whole = Layout::new(self.layout.file, FILE);
         whole.push(Extent { logical: 0, physical: 0, length: FILE, kind: ExtentKind::Data });
         let whole = plan(&whole, cost, reads, &load, &settings, None).summary;
-        OneMore::of(ns as f64 / 1e9, reads.len() as u64, &now, &whole)
+        OneMore::of(ns as f64 / 1e9, reads.len() as u64, Bill::before(&now), Bill::before(&whole))
     }
 
     /// Makes the planned ranges contiguous, one after the other, with what a journal writes in between.

@@ -1,16 +1,19 @@
 //! `plan --measure`: recorded reads are timed where the data is, or the plan says why not.
 
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::finish;
+use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::random::Random;
 use fragmend_testbed::replay::{Aligned, Mode, open};
 use fragmend_testbed::tools::{Recording, extents, fragmend};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::process::Signal;
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const KIB: u64 = 1 << 10;
 const SIZE: u64 = 32 << 20;
@@ -37,6 +40,18 @@ fn read(path: &Path) {
     let mut buffer = Aligned::new(128 << 10);
     for _ in 0..200 {
         file.read_exact_at(buffer.bytes(), random.below(SIZE / (128 * KIB)) * 128 * KIB).unwrap();
+    }
+}
+
+/// Counts how often a file is opened from now on. It is closed in between: equal events that follow each other are one.
+fn opens(path: &Path) -> impl FnOnce() -> usize {
+    let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, path, WatchFlags::OPEN | WatchFlags::CLOSE).unwrap();
+    move || {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&watch, &mut buffer);
+        let events = std::iter::from_fn(|| events.next().ok().map(|event| event.events()));
+        events.filter(|event| event.contains(ReadFlags::OPEN)).count()
     }
 }
 
@@ -68,9 +83,10 @@ fn loop_a_plan_says_whether_reads_were_timed() {
     assert!(guessed["timed_reads"].is_null() && !note(&plan(&[])).contains(could_not));
 
     run(&["probe", "--no-intervals", "--pace", "max", "--quiet"], &[image.path()]).expect(&[0]);
-    let before = image.counters();
+    let (before, watched) = (image.counters(), opens(&trace));
     let timed = plan(&["--measure"]);
     let done = image.counters() - before;
+    assert_eq!(watched(), 1, "the trace is read once");
     assert!(done.read_bytes >= 3 * 200 * 128 * KIB, "three rounds: {done:?}");
     assert_eq!(done.writes, 0);
     // On a busy machine it may be unclear; then that is said, and nothing of it is used.
@@ -85,4 +101,39 @@ fn loop_a_plan_says_whether_reads_were_timed() {
 
     // What is timed is what was recorded.
     run(&["plan", "--measure"], &[image.path()]).expect(&[8]);
+}
+
+/// A signal that comes once the reads are timed, while the plan is being made.
+#[test]
+fn loop_a_signal_after_the_timing_leaves_no_plan() {
+    let image = Image::ext4(256 << 20);
+    let file = fragment(&image);
+    let [trace, plan] = ["trace", "plan"].map(|name| image.scratch().join(name));
+    let recording = Recording::start(&trace, &[image.path()]);
+    read(&file);
+    recording.finish();
+    let has_it_open = |process: u32| {
+        let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        open.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == file))
+    };
+    // On a busy machine the plan may be there before the signal is sent.
+    let seen = (0..20).find_map(|_| {
+        let mut command = Command::new(fragmend());
+        command.env("FRAGMEND_PROFILES", image.scratch().join("profiles"));
+        command.args(["plan", "--measure", "-t"]).arg(&trace).arg("-o").arg(&plan);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running::start(command).wait_until_it_says("replaying");
+        while has_it_open(running.id()) {}
+        running.signal(Signal::STOP);
+        let is_early = !plan.exists();
+        running.signal(Signal::TERM);
+        running.signal(Signal::CONT);
+        let ended = running.wait();
+        let is_left = fs::remove_file(&plan).is_ok();
+        is_early.then_some((ended, is_left))
+    });
+    let (ended, is_left) = seen.expect("a signal comes before the plan is there");
+    let line = ended.stderr.lines().last().unwrap_or_default().to_owned();
+    assert!(line.ends_with("stopped; no plan was written") && !is_left, "{ended:?}");
+    assert_eq!(ended.expect(&[16]), "");
 }

@@ -15,6 +15,10 @@
 //!
 //! - `split_ns`: a burst of neighbours, which together are one contiguous part of the device.
 //!
+//! So do the windows that the kernel reads ahead in a file, of which one is in flight beside the one before:
+//!
+//! - `stream_ns`: the mean time between completions of requests that continue each other, so many in flight.
+//!
 //! A model comes from a probe, from what was observed while recording, or is a guess by what the kernel reports;
 //! [`CostSource`] says which, and every output repeats it.
 
@@ -51,12 +55,21 @@ pub struct RequestCost {
     /// the device; none where it was not measured, and `burst_ns` stands for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split_ns: Option<u64>,
+    /// Nanoseconds between two completions while `in_flight` requests are always in flight, each of which continues the one
+    /// before it; none where it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_ns: Option<u64>,
 }
 
 impl RequestCost {
     /// The burst of neighbours, or of any requests where that was not measured.
     fn neighbours_ns(&self) -> u64 {
         self.split_ns.unwrap_or(self.burst_ns)
+    }
+
+    /// The interval of a stream, or of any requests where that was not measured.
+    fn stream_ns(&self) -> u64 {
+        self.stream_ns.unwrap_or(self.interval_ns)
     }
 }
 
@@ -157,12 +170,14 @@ pub struct Split {
     pub seek_ns: u64,
     /// Whether a part of it has moved and the rest has not: the two were written at different times, and may meet on a die.
     pub torn: bool,
+    /// Whether it is in flight beside the read that it continues, as windows are that are read ahead.
+    pub streamed: bool,
 }
 
 impl Split {
     /// A read of one request without a seek.
     pub fn whole(bytes: u64) -> Self {
-        Self { bytes, requests: 1, seek_ns: 0, torn: false }
+        Self { bytes, requests: 1, seek_ns: 0, torn: false, streamed: false }
     }
 }
 
@@ -206,7 +221,8 @@ impl CostModel {
         }
         let possible = |ns: u64| (1..=LONGEST_NS).contains(&ns);
         let read = |r: &RequestCost| {
-            possible(r.burst_ns) && possible(r.interval_ns) && possible(r.neighbours_ns())
+            let times = [r.burst_ns, r.interval_ns, r.neighbours_ns(), r.stream_ns()];
+            times.into_iter().all(possible)
         };
         if !reads.iter().all(read) || !seeks.iter().all(|s| s.ns.max(s.back_ns()) <= LONGEST_NS) {
             return Err(Senseless("a time is 0 or longer than a year"));
@@ -281,14 +297,21 @@ impl CostModel {
         let depth = depth.max(1.0);
         let torn_ns = if split.torn { self.torn_ns(whole) } else { 0.0 };
         let alone = self.burst_ns(bytes, requests) + torn_ns;
+        let more_ns = || (requests * self.one_more_ns(bytes) - self.one_more_ns(whole)).max(0.0);
+        if split.streamed && self.knows_streams() {
+            let (share, more) =
+                (depth.min(2.0) - 1.0, if requests > 1.0 { more_ns() } else { 0.0 });
+            let streamed = self.at(whole, 2.0, RequestCost::stream_ns) + more + torn_ns / 2.0;
+            let overlapped_ns = alone + (streamed - alone) * share;
+            return Unseeking { overlapped_ns, paced_ns: 0.0, depth };
+        }
         // No more than what one read costs alone can overlap with the others, and no device is quicker than its
         // intervals.
         let paced_ns = if depth == 1.0 {
             0.0
         } else if requests > 1.0 && self.knows_neighbours() {
             // The device is as busy as with the read in one request, and longer by what its requests need more than one.
-            let more = requests * self.one_more_ns(bytes) - self.one_more_ns(whole);
-            self.interval_ns(whole, depth) + more.max(0.0)
+            self.interval_ns(whole, depth) + more_ns()
         } else {
             requests * self.interval_ns(bytes, requests * depth)
         };
@@ -298,7 +321,7 @@ impl CostModel {
     /// The same if the requests of the read were at places that have nothing to do with each other, as those of data are that
     /// was written at different times. Which it is cannot be seen: the two are how well the cost of a split is known.
     pub fn unseeking_apart(&self, split: Split, depth: f64) -> Unseeking {
-        if split.requests <= 1 || !self.knows_neighbours() {
+        if split.requests <= 1 || split.streamed || !self.knows_neighbours() {
             return self.unseeking(split, depth);
         }
         let requests = split.requests as f64;
@@ -384,6 +407,11 @@ impl CostModel {
         let bytes = self.reads[0].request_bytes as f64;
         let burst = |requests| self.at(bytes, requests, |r| r.burst_ns);
         self.knows_neighbours() && burst(deepest) < NEARLY * deepest * burst(1.0)
+    }
+
+    /// Whether streams of two in flight were measured.
+    pub fn knows_streams(&self) -> bool {
+        self.reads.iter().any(|r| r.in_flight == 2 && r.stream_ns.is_some())
     }
 
     /// Whether bursts of neighbours were measured.

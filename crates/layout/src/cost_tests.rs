@@ -3,7 +3,7 @@
 use super::*;
 
 fn cost(request_bytes: u64, in_flight: u32, burst_ns: u64, interval_ns: u64) -> RequestCost {
-    RequestCost { request_bytes, in_flight, burst_ns, interval_ns, split_ns: None }
+    RequestCost { request_bytes, in_flight, burst_ns, interval_ns, split_ns: None, stream_ns: None }
 }
 
 /// One request at a time: 100 ns each, and 1 ns a byte.
@@ -46,6 +46,7 @@ fn a_split_costs_what_neighbours_do() {
     // part they last 10 % longer, and each further one 20 ns.
     let one = |request_bytes, in_flight, burst_ns, interval_ns, split_ns| RequestCost {
         split_ns,
+        stream_ns: None,
         ..cost(request_bytes, in_flight, burst_ns, interval_ns)
     };
     let reads = vec![
@@ -90,6 +91,7 @@ fn what_one_more_request_costs_may_be_known() {
 fn parts_that_were_written_at_different_times_may_meet() {
     let one = |request_bytes, in_flight, burst_ns, split_ns| RequestCost {
         split_ns,
+        stream_ns: None,
         ..cost(request_bytes, in_flight, burst_ns, 100)
     };
     let reads = vec![

@@ -260,6 +260,7 @@ fn model(classes: &[Class], [a, b, c, d]: [f64; 4]) -> Option<CostModel> {
             burst_ns: (ns as u64).max(1),
             interval_ns: ((ns / many) as u64).max(1),
             split_ns: None,
+            stream_ns: None,
         }
     };
     let reads = [shortest, longest].into_iter();

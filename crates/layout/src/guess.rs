@@ -115,6 +115,7 @@ impl Overlapping {
                 burst_ns: (latency + many * pace) as u64,
                 interval_ns: pace.max((latency + pace) / many) as u64,
                 split_ns: None,
+                stream_ns: None,
             }
         };
         model(lengths.into_iter().flat_map(|bytes| IN_FLIGHT.map(|n| cost(bytes, n))), Vec::new())
@@ -126,7 +127,14 @@ fn serial(command_ns: f64, byte_ns: f64, seeks: Vec<SeekCost>) -> CostModel {
     let cost = |request_bytes: u64, in_flight: u32| {
         let one = command_ns + request_bytes as f64 * byte_ns;
         let burst_ns = (one * f64::from(in_flight)) as u64;
-        RequestCost { request_bytes, in_flight, burst_ns, interval_ns: one as u64, split_ns: None }
+        RequestCost {
+            request_bytes,
+            in_flight,
+            burst_ns,
+            interval_ns: one as u64,
+            split_ns: None,
+            stream_ns: None,
+        }
     };
     model(LENGTHS.into_iter().flat_map(|bytes| [1, 32].map(|n| cost(bytes, n))), seeks)
 }

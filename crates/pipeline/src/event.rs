@@ -30,6 +30,17 @@ pub struct Replayed {
     pub rounds: u32,
     /// Reads that were recorded.
     pub recorded_reads: u64,
+    /// What would have been repeated, too.
+    pub left_out: LeftOut,
+}
+
+/// What is not repeated, because its files have vanished or changed since they were surveyed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Files.
+    pub files: u64,
+    /// Their reads of one round.
+    pub reads: u64,
 }
 
 /// Receives the events.

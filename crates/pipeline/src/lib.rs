@@ -29,7 +29,7 @@ pub mod survey;
 pub use apply::{apply, can_move, moves_natively};
 pub use drives::drives;
 pub use error::Error;
-pub use event::{Event, Observer, Replayed, unobserved};
+pub use event::{Event, LeftOut, Observer, Replayed, unobserved};
 pub use fragmend_apply::{Listener, Summary};
 pub use fragmend_plan::{Plan, Survey, make as plan, with_curve as plan_with_curve};
 pub use record::{Recording, record};

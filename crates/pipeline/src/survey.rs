@@ -53,6 +53,22 @@ pub fn survey(
     }
 }
 
+/// The files of an earlier survey with the same accesses, and with their layouts as they are now. What was left alone then is
+/// not looked up again.
+///
+/// # Errors
+/// As [`survey`].
+pub fn again(earlier: Survey, paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
+    let accesses = |file: SurveyedFile| FileAccesses {
+        file: file.layout.file,
+        path: Some(file.path),
+        accesses: file.accesses,
+    };
+    let files = earlier.files.into_iter().map(accesses).collect();
+    let now = traced(files, &[], paths, observe)?;
+    Ok(Survey { files: now.files, devices: now.devices, left_alone: now.left_alone, ..earlier })
+}
+
 /// What has slow ranges and is to be planned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichSlow {

@@ -4,7 +4,8 @@
 //! guess, if the requests that were seen determine a model ([`CostModel::observed`]); if not, the guess stays and the
 //! plan says why.
 
-use crate::file::{Device, Summary};
+use crate::file::Device;
+use crate::fragments::Bill;
 use crate::input::Settings;
 use crate::select::price::Price;
 use fragmend_layout::{CostModel, CostSource, ObservedLoad, Split, Undetermined, Unseeking};
@@ -20,6 +21,8 @@ pub struct Costs {
     pub depth: f64,
     /// Whether that was seen; if not, it is 1.
     pub depth_seen: bool,
+    /// How many reads of a stream are in flight, if nothing else is in flight beside it: then others are alone.
+    pub streams: Option<f64>,
     /// Nanoseconds of a seek to where a moved range may be, which is not known when it is planned: a third of the
     /// file system away, the mean distance of two places.
     pub far_ns: u64,
@@ -55,17 +58,28 @@ pub struct Timed {
 impl OneMore {
     /// Of a sample that lasted so many seconds, by what the planner says of it `now` and with all of its files `contiguous`.
     /// `None` where contiguous files would need as many requests.
-    pub fn of(seconds: f64, reads: u64, now: &Summary, contiguous: &Summary) -> Option<Self> {
-        let more =
-            now.requests_before.checked_sub(contiguous.requests_before).filter(|n| *n > 0)?;
-        let ns = (seconds - contiguous.seconds_before) * 1e9 / more as f64;
+    pub fn of(seconds: f64, reads: u64, now: Bill, contiguous: Bill) -> Option<Self> {
+        let more = now.requests.checked_sub(contiguous.requests).filter(|n| *n > 0)?;
+        let ns = (seconds - contiguous.seconds()) * 1e9 / more as f64;
         ns.is_finite().then_some(Self { ns, reads })
     }
 }
 
 /// A move has to pay for itself within so many replays of what was recorded, if nothing else is asked for.
 pub const REPLAYS: f64 = 16.0;
+/// Reads of a stream have no more than one other in flight, but for what a measured depth is off.
+const MOST_BESIDE: f64 = 1.1;
 const GIB: u64 = 1 << 30;
+
+/// How many reads of a stream are in flight if `depth` reads are on average and this share of them is of streams; `None` if
+/// others are in flight at a time, too.
+///
+/// While a program that reads a file through the page cache waits for a window, the kernel has the next one in flight
+/// (`page_cache_async_ra`, mm/readahead.c). Where no more reads than that were in flight, it is those.
+pub fn in_flight_of_streams(depth: f64, streamed: f64) -> Option<f64> {
+    let beside = (depth - 1.0) / streamed;
+    (depth > 1.0 && beside <= MOST_BESIDE).then(|| 1.0 + beside.min(1.0))
+}
 
 impl Costs {
     /// Of a device, for reads one after the other.
@@ -87,6 +101,7 @@ impl Costs {
             model,
             depth: 1.0,
             depth_seen: false,
+            streams: None,
             price: Price::per_gib(min_gain_s_per_gib),
             min_gain_s_per_gib,
             undetermined,
@@ -94,11 +109,13 @@ impl Costs {
         }
     }
 
-    /// The same at the depth of `load`, in which a read was so many requests on average.
+    /// The same at the depth of `load`, in which a read was so many requests on average, and this share of the reads
+    /// was of streams.
     #[must_use]
-    pub fn at_depth_of(mut self, load: &ObservedLoad, requests: f64) -> Self {
+    pub fn at_depth_of(mut self, load: &ObservedLoad, requests: f64, streamed: f64) -> Self {
         if let Some(depth) = load.depth(requests) {
             (self.depth, self.depth_seen) = (depth, true);
+            self.streams = in_flight_of_streams(depth, streamed).filter(|_| !self.seeks());
         }
         self
     }
@@ -119,6 +136,7 @@ impl Costs {
         Clock {
             model: &self.model,
             depth: self.depth,
+            streams: self.streams,
             apart: false,
             one_more: self.one_more,
             known,
@@ -132,7 +150,7 @@ impl Costs {
 
     /// Prices reads one after the other.
     pub fn clock_alone(&self) -> Clock<'_> {
-        Clock { depth: 1.0, one_more: None, ..self.clock() }
+        Clock { depth: 1.0, streams: None, one_more: None, ..self.clock() }
     }
 }
 
@@ -141,12 +159,14 @@ impl Costs {
 pub struct Clock<'a> {
     model: &'a CostModel,
     depth: f64,
+    /// How many reads of a stream are in flight, if nothing else is.
+    streams: Option<f64>,
     /// Whether the requests of a read are not neighbours.
     apart: bool,
     /// What each request after the first costs, where that was measured.
     one_more: Option<OneMore>,
-    /// By bytes and requests, and whether the read is torn.
-    known: FxHashMap<(u64, u64, bool), Unseeking>,
+    /// By bytes and requests, and whether the read is torn and of a stream.
+    known: FxHashMap<(u64, u64, bool, bool), Unseeking>,
 }
 
 /// More kinds of reads than this are not remembered.
@@ -161,17 +181,24 @@ impl Clock<'_> {
         if self.known.len() > MOST_KNOWN {
             self.known.clear();
         }
-        let Split { bytes, requests, seek_ns, torn } = split;
+        let (streamed, depth) = match self.streams {
+            Some(streams) if split.streamed => (true, streams),
+            Some(_) => (false, 1.0),
+            None => (false, self.depth),
+        };
+        let split = Split { streamed, ..split };
+        let Split { bytes, requests, seek_ns, torn, .. } = split;
         let look_up = || {
             if let Some(more) = self.one_more {
-                self.model.unseeking_with(split, self.depth, more.ns)
+                self.model.unseeking_with(split, depth, more.ns)
             } else if self.apart {
-                self.model.unseeking_apart(split, self.depth)
+                self.model.unseeking_apart(split, depth)
             } else {
-                self.model.unseeking(split, self.depth)
+                self.model.unseeking(split, depth)
             }
         };
-        self.known.entry((bytes, requests, torn)).or_insert_with(look_up).read_ns(seek_ns)
+        let known = self.known.entry((bytes, requests, torn, streamed)).or_insert_with(look_up);
+        known.read_ns(seek_ns)
     }
 }
 
@@ -244,10 +271,10 @@ mod tests {
     fn depth_is_what_was_seen_or_one() {
         let costs = Costs::of(&Device::example(), None, &Settings::default());
         assert_eq!((costs.depth, costs.depth_seen), (1.0, false));
-        let nothing = costs.clone().at_depth_of(&ObservedLoad::default(), 1.0);
+        let nothing = costs.clone().at_depth_of(&ObservedLoad::default(), 1.0, 0.0);
         assert_eq!((nothing.depth, nothing.depth_seen), (1.0, false));
         let load = ObservedLoad { read_bursts: 2, in_flight_before: 24, ..ObservedLoad::default() };
-        let costs = costs.at_depth_of(&load, 4.0);
+        let costs = costs.at_depth_of(&load, 4.0, 0.0);
         assert_eq!((costs.depth, costs.depth_seen), (4.0, true));
         // A clock says what the model says.
         let split = Split { requests: 4, ..Split::whole(1 << 17) };

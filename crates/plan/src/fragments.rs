@@ -7,6 +7,7 @@
 //! the file is in as many extents.
 
 use crate::costs::Clock;
+use crate::file::Summary;
 use crate::requests::Request;
 use fragmend_layout::{ByteRange, CostModel, Fragment, Layout, Split};
 use std::ops::{Add, AddAssign};
@@ -85,6 +86,12 @@ impl Bill {
         }
     }
 
+    /// Of one replay as the files are, by a plan's summary.
+    pub fn before(summary: &Summary) -> Self {
+        let ns = (summary.seconds_before * 1e9).round() as u128;
+        Self { requests: summary.requests_before, ns }
+    }
+
     /// Of ways between reads, which are no requests.
     pub fn way(ns: u128) -> Self {
         Self { requests: 0, ns }
@@ -142,7 +149,8 @@ impl Fragments {
             while self.fragments.get(*first).is_some_and(|p| p.end <= r.range.start) {
                 *first += 1;
             }
-            show(r, self.split_from(*first, r.range, max_request));
+            let split = self.split_from(*first, r.range, max_request);
+            show(r, Split { streamed: r.streamed, ..split });
         }
     }
 
@@ -195,7 +203,7 @@ impl Fragments {
         };
         let moved = self.moved.get(first..first + touched.len()).unwrap_or_default();
         let torn = moved.windows(2).any(|pair| pair[0] != pair[1]);
-        Split { bytes: lengths().sum(), requests, seek_ns, torn }
+        Split { bytes: lengths().sum(), requests, seek_ns, torn, streamed: false }
     }
 
     /// The requests of a read whose fragments may touch on the device.

@@ -35,7 +35,7 @@
 mod bounded;
 mod check;
 mod choose;
-mod costs;
+pub mod costs;
 pub mod curve;
 mod explain;
 pub mod file;
@@ -61,6 +61,7 @@ pub use check::Totals;
 pub use costs::{OneMore, Timed};
 pub use curve::CurvePoint;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
+pub use fragments::Bill;
 pub use input::{Basis, Policy, Settings};
 pub use make::{make, with_curve};
 pub use requests::Request;

@@ -186,18 +186,19 @@ fn at_depth(
     for (device, load) in loads {
         let Some(of_device) = costs.get_mut(device) else { continue };
         let on_it = |(k, _): &(&Kept, &mut Analysed)| k.file.device == *device;
-        let (mut fetches, mut requests) = (0u128, 0u128);
+        let (mut fetches, mut streamed, mut requests) = (0u128, 0u128, 0u128);
         for (_, file) in kept.iter().zip(analysed.iter_mut()).filter(on_it) {
             for of_file in [&file.requests, &file.unseen] {
                 let fetched = of_file.iter().filter(|r| r.fetches > 0);
                 file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
                     fetches += u128::from(r.fetches);
+                    streamed += u128::from(r.fetches) * u128::from(r.streamed);
                     requests += u128::from(r.fetches) * u128::from(split.requests);
                 });
             }
         }
-        let mean = requests as f64 / fetches.max(1) as f64;
-        *of_device = Arc::new(Costs::clone(of_device).at_depth_of(load, mean));
+        let [requests, streamed] = [requests, streamed].map(|n| n as f64 / fetches.max(1) as f64);
+        *of_device = Arc::new(Costs::clone(of_device).at_depth_of(load, requests, streamed));
         let files = kept.iter().zip(analysed.iter_mut()).filter(on_it);
         files.for_each(|(_, file)| file.costs = Arc::clone(of_device));
     }

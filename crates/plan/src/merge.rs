@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn request(start: u64, end: u64, seen: u64) -> Request {
-        Request { range: ByteRange { start, end }, seen, fetches: seen }
+        Request { range: ByteRange { start, end }, seen, fetches: seen, streamed: false }
     }
 
     #[test]

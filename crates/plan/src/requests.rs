@@ -30,6 +30,9 @@ pub struct Request {
     pub seen: u64,
     /// How often it reaches the device in one replay, and somebody waits for it.
     pub fetches: u64,
+    /// Whether it missed the page cache and is the third or a later one of windows that continue each other. The kernel may
+    /// issue the second when the first has been read; each further one is in flight beside the one before.
+    pub streamed: bool,
 }
 
 /// The figures of the file and its device that determine its requests. All are bytes.
@@ -78,22 +81,22 @@ pub fn of(
         let seen = u64::from(access.count);
         if access.direct {
             head.pass(range);
-            out.push(Request { range, seen, fetches: seen });
+            out.push(Request { range, seen, fetches: seen, streamed: false });
             continue;
         }
         if access.op == Op::Miss {
             head.pass(range);
             let heat = if misses && asked { 0 } else { seen };
-            out.push(Request { range, seen: heat, fetches: seen });
+            out.push(Request { range, seen: heat, fetches: seen, streamed: misses });
             continue;
         }
         if misses {
-            out.push(Request { range, seen, fetches: 0 });
+            out.push(Request { range, seen, fetches: 0, streamed: false });
             continue;
         }
         if access.op == Op::Write {
             cache.add(range);
-            out.push(Request { range, seen, fetches: 0 });
+            out.push(Request { range, seen, fetches: 0, streamed: false });
             continue;
         }
         // Folded reads were widened when they were counted, and a fault that started readahead is recorded with
@@ -103,21 +106,35 @@ pub fn of(
             if fetches > 0 {
                 head.pass(range);
             }
-            out.push(Request { range, seen, fetches });
+            out.push(Request { range, seen, fetches, streamed: fetches > 0 });
             continue;
         }
         let before = out.len();
         cache.read(access.thread, part, |fetched| {
             let range = shape.clamp(fetched).unwrap_or(fetched);
             head.pass(range);
-            out.push(Request { range, seen, fetches: 1 });
+            out.push(Request { range, seen, fetches: 1, streamed: true });
         });
         if out.len() == before {
             // It was read from the cache: heat without a fetch.
-            out.push(Request { range, seen, fetches: 0 });
+            out.push(Request { range, seen, fetches: 0, streamed: false });
         }
     }
-    fold(out)
+    let mut requests = fold(out);
+    find_streams(&mut requests);
+    requests
+}
+
+/// Of those that missed, leaves those marked that continue one which continues another.
+fn find_streams(requests: &mut [Request]) {
+    for _ in 0..2 {
+        let missed = requests.iter().filter(|r| r.streamed);
+        let mut ends: Vec<u64> = missed.map(|r| r.range.end).collect();
+        ends.par_sort_unstable();
+        for request in requests.iter_mut().filter(|r| r.streamed) {
+            request.streamed = ends.binary_search(&request.range.start).is_ok();
+        }
+    }
 }
 
 /// The requests of one sequential read of all data of a file, for policies without a trace.
@@ -126,7 +143,12 @@ pub fn sequential(layout: &Layout, shape: Shape) -> Vec<Request> {
     let data = bounded::data(layout).map(|d| d.intersect(file));
     let window = shape.window.readahead.next_multiple_of(shape.block);
     windows(data, window.saturating_mul(bounded::times_over(layout)))
-        .map(|window| Request { range: window.intersect(file), seen: 1, fetches: 1 })
+        .map(|window| Request {
+            range: window.intersect(file),
+            seen: 1,
+            fetches: 1,
+            streamed: true,
+        })
         .collect()
 }
 
@@ -138,6 +160,7 @@ fn fold(mut requests: Vec<Request>) -> Vec<Request> {
         if same {
             kept.seen += next.seen;
             kept.fetches += next.fetches;
+            kept.streamed |= next.streamed;
         }
         same
     });

@@ -9,12 +9,12 @@ use crate::readahead::Window;
 use crate::slow::SlowRange;
 use crate::wear::Drive;
 use fragmend_layout::{Access, FileAccesses, ObservedLoad};
-use fragmend_layout::{DeviceLimits, DeviceProfile, FileId, Layout, Skip, Volume};
+use fragmend_layout::{DeviceLimits, DeviceProfile, Extent, FileId, Layout, Skip, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The present state of files. Planning consumes it: a layout is freed as soon as it has been analysed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Files that may be moved.
     pub files: Vec<SurveyedFile>,
@@ -53,7 +53,7 @@ pub struct Part {
 }
 
 /// One file: its layout and, if there is a trace, the accesses that were seen on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SurveyedFile {
     /// Its path.
     pub path: PathBuf,
@@ -73,6 +73,16 @@ pub struct SurveyedFile {
 }
 
 impl Survey {
+    /// About the bytes of memory that its accesses and layouts need.
+    pub fn memory_bytes(&self) -> usize {
+        let of = |file: &SurveyedFile| {
+            let (accesses, extents) = (file.accesses.len(), file.layout.extents().len());
+            let own = size_of::<SurveyedFile>() + file.path.as_os_str().len();
+            own + accesses * size_of::<Access>() + extents * size_of::<Extent>()
+        };
+        self.files.iter().map(of).sum()
+    }
+
     /// Surveys the files of a trace that are on a volume, or without a trace its fragmented files. A file that
     /// has no path in the trace is shown by its inode number.
     ///
@@ -160,7 +170,7 @@ mod tests {
     use super::*;
     use crate::{Policy, Settings, make};
     use fragmend_layout::Op;
-    use fragmend_layout::{CostModel, DeviceKind, Extent, ExtentKind, FsKind, Movable, SkipReason};
+    use fragmend_layout::{CostModel, DeviceKind, ExtentKind, FsKind, Movable, SkipReason};
 
     const BLOCK: u64 = 4096;
 

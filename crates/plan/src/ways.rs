@@ -227,6 +227,7 @@ mod tests {
             burst_ns: 1,
             interval_ns: 1,
             split_ns: None,
+            stream_ns: None,
         };
         let seek =
             |blocks: u64| SeekCost { distance_bytes: blocks * BLOCK, ns: blocks, back_ns: None };

@@ -1,11 +1,13 @@
 //! ATA: a page of a log (`SG_IO` of scsi/sg.h with the command ATA PASS-THROUGH (16) of SAT-4, in it READ LOG EXT of ACS-4).
 //! Needs `CAP_SYS_RAWIO`. Nothing is written to the drive.
 
+use crate::apart;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 /// `struct sg_io_hdr` (scsi/sg.h).
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct SgIo {
     interface_id: libc::c_int,
     dxfer_direction: libc::c_int,
@@ -34,6 +36,16 @@ struct SgIo {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<SgIo>() == 88);
 
+/// A command, and where its answer goes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Asked {
+    io: SgIo,
+    command: [u8; 16],
+    data: [u8; PAGE],
+    sense: [u8; SENSE],
+}
+
 const SG_IO: libc::c_ulong = 0x2285;
 const SG_DXFER_FROM_DEV: libc::c_int = -3;
 /// Milliseconds. A shorter limit would make the kernel reset the link of a busy drive, and with it everybody's requests.
@@ -46,46 +58,32 @@ pub const PAGE: usize = 512;
 
 /// Reads page number `page` of the log `log` (General Purpose Logging) of the drive whose block device `node` is open for
 /// reading. It may last up to a minute on a drive that does not answer; whoever cannot wait that long calls this in a
-/// thread.
+/// thread, which does not keep the process from ending: the drive is asked [apart](crate::apart).
 ///
 /// # Errors
 /// `PermissionDenied` without `CAP_SYS_RAWIO`; `Unsupported` where the drive refuses the command or takes none of ATA;
 /// else those of the kernel, and of the path to the drive.
 pub fn read_log(node: impl AsFd, log: u8, page: u16) -> io::Result<[u8; PAGE]> {
-    let command = command(log, page);
-    let (mut data, mut sense) = ([0u8; PAGE], [0u8; SENSE]);
-    let mut io = SgIo {
-        interface_id: libc::c_int::from(b'S'),
-        dxfer_direction: SG_DXFER_FROM_DEV,
-        cmd_len: command.len() as u8,
-        mx_sb_len: SENSE as u8,
-        iovec_count: 0,
-        dxfer_len: PAGE as u32,
-        dxferp: data.as_mut_ptr().cast(),
-        cmdp: command.as_ptr(),
-        sbp: sense.as_mut_ptr(),
-        timeout: LIMIT_MS,
-        flags: 0,
-        pack_id: 0,
-        usr_ptr: std::ptr::null_mut(),
-        status: 0,
-        masked_status: 0,
-        msg_status: 0,
-        sb_len_wr: 0,
-        host_status: 0,
-        driver_status: 0,
-        resid: 0,
-        duration: 0,
-        info: 0,
+    let fill = |asked: &mut Asked| {
+        asked.command = command(log, page);
+        asked.io.interface_id = libc::c_int::from(b'S');
+        asked.io.dxfer_direction = SG_DXFER_FROM_DEV;
+        asked.io.cmd_len = asked.command.len() as u8;
+        asked.io.mx_sb_len = SENSE as u8;
+        asked.io.dxfer_len = PAGE as u32;
+        asked.io.dxferp = asked.data.as_mut_ptr().cast();
+        asked.io.cmdp = asked.command.as_ptr();
+        asked.io.sbp = asked.sense.as_mut_ptr();
+        asked.io.timeout = LIMIT_MS;
     };
-    // SAFETY: the ioctl reads and writes this structure. It reads `cmd_len` bytes at `cmdp`, and writes at most `dxfer_len`
-    // bytes at `dxferp` and `mx_sb_len` at `sbp`: those of live arrays, with which the kernel is done when it returns.
-    if unsafe { libc::ioctl(node.as_fd().as_raw_fd(), SG_IO, &raw mut io) } < 0 {
-        return match io::Error::last_os_error() {
-            e if e.raw_os_error() == Some(libc::ENOTTY) => Err(io::ErrorKind::Unsupported.into()),
-            e => Err(e),
-        };
-    }
+    // SAFETY: all fields are integers and raw pointers. The ioctl reads and writes the header, with which the structure begins.
+    // It reads `cmd_len` bytes at `cmdp`, and writes at most `dxfer_len` bytes at `dxferp` and `mx_sb_len` at `sbp`: those of
+    // the arrays beside it, with which the kernel is done when it returns.
+    let asked = unsafe { apart::ioctl(node, SG_IO, fill) };
+    let (_, Asked { io, data, .. }) = asked.map_err(|e| match e.raw_os_error() {
+        Some(libc::ENOTTY) => io::ErrorKind::Unsupported.into(),
+        _ => e,
+    })?;
     if io.host_status != 0 {
         let why =
             format!("the command did not reach the drive (host status {:#x})", io.host_status);

@@ -29,6 +29,7 @@
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`loop_device`] | a file as a block device (`LOOP_CONFIGURE`) |
 //! | [`disks`] | the disks below a file system (`/sys/dev/block`, `/sys/fs/btrfs`) |
+//! | [`apart`] | an ioctl in a process of its own, which may be left behind (`fork(2)`) |
 //! | [`nvme`] | what an NVMe drive reports of its health (`NVME_IOCTL_ADMIN_CMD`) |
 //! | [`ata`] | the logs of an ATA drive (`SG_IO`) |
 //! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
@@ -52,6 +53,7 @@
 //! | [`shutdown`] | shutting a file system down as a power cut would, for tests |
 
 pub mod again;
+pub mod apart;
 pub mod ata;
 pub mod backoff;
 pub mod block;

@@ -146,6 +146,11 @@ impl Behind {
     pub fn is(&self, file: &Metadata) -> bool {
         (file.dev(), file.ino()) == (self.device, self.inode)
     }
+
+    /// Whether both are attached to the same file.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 /// What an open loop device is attached to.
@@ -163,6 +168,18 @@ pub fn behind(device: &File) -> io::Result<Behind> {
     let Info { device, inode, rdevice, offset, flags, .. } = info;
     // The kernel's `huge_encode_dev` and glibc's `makedev` are the same for numbers that it can have.
     Ok(Behind { device, inode, block_device: rdevice, offset, direct: flags & DIRECT_IO != 0 })
+}
+
+/// The numbers of the devices that are attached to something now. None is opened.
+pub fn attached() -> Vec<u64> {
+    let number = |dir: PathBuf| {
+        dir.join("loop/backing_file").exists().then_some(())?;
+        let text = std::fs::read_to_string(dir.join("dev")).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+    };
+    let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    disks.filter_map(|disk| number(disk.path())).collect()
 }
 
 /// The directory of a device in sysfs.

@@ -1,12 +1,13 @@
 //! NVMe: the log page SMART / Health Information (`NVME_IOCTL_ADMIN_CMD`, uapi/linux/nvme_ioctl.h). Needs
 //! `CAP_SYS_ADMIN`. Nothing is written to the drive.
 
+use crate::apart;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 /// `struct nvme_admin_cmd`.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct AdminCommand {
     opcode: u8,
     flags: u8,
@@ -30,6 +31,14 @@ struct AdminCommand {
 
 const _: () = assert!(size_of::<AdminCommand>() == 72);
 
+/// A command, and where its answer goes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Asked {
+    command: AdminCommand,
+    log: [u8; HEALTH_LOG],
+}
+
 const NVME_IOCTL_ADMIN_CMD: libc::c_ulong = 0xC048_4E41;
 /// Get Log Page (NVM Express Base Specification 2.0).
 const GET_LOG_PAGE: u8 = 0x02;
@@ -45,35 +54,32 @@ pub const HEALTH_LOG: usize = 512;
 ///
 /// The command has the kernel's time limit for such commands, a minute by default, and not a shorter one: a command that
 /// exceeds its limit makes the kernel reset the controller, and with it everybody's requests. Whoever cannot wait that
-/// long calls this in a thread.
+/// long calls this in a thread, which does not keep the process from ending: the drive is asked [apart](crate::apart).
 ///
 /// # Errors
 /// `PermissionDenied` without `CAP_SYS_ADMIN`; `Unsupported` where the drive refuses the command or the device is none of
 /// NVMe; else those of the kernel.
 pub fn health_log(node: impl AsFd) -> io::Result<[u8; HEALTH_LOG]> {
-    let mut log = [0; HEALTH_LOG];
-    let mut command = AdminCommand {
-        opcode: GET_LOG_PAGE,
-        nsid: ALL_NAMESPACES,
-        addr: log.as_mut_ptr() as u64,
-        data_len: HEALTH_LOG as u32,
-        // The number of double words less one, and which log.
-        cdw10: (HEALTH_LOG as u32 / 4 - 1) << 16 | HEALTH,
-        ..AdminCommand::default()
+    let fill = |asked: &mut Asked| {
+        asked.command = AdminCommand {
+            opcode: GET_LOG_PAGE,
+            nsid: ALL_NAMESPACES,
+            addr: asked.log.as_mut_ptr() as u64,
+            data_len: HEALTH_LOG as u32,
+            // The number of double words less one, and which log.
+            cdw10: (HEALTH_LOG as u32 / 4 - 1) << 16 | HEALTH,
+            ..AdminCommand::default()
+        };
     };
-    // SAFETY: the ioctl reads and writes this 72-byte structure; the kernel writes at most `data_len` bytes at `addr`,
-    // which are those of `log`, and is done with both when it returns.
-    let status =
-        unsafe { libc::ioctl(node.as_fd().as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) };
-    match status {
-        0 => Ok(log),
-        1.. => {
+    // SAFETY: all fields are integers. The ioctl reads and writes the command, with which the structure begins; the kernel
+    // writes at most `data_len` bytes at `addr`, which are those of `log`, and is done with both when it returns.
+    match unsafe { apart::ioctl(node, NVME_IOCTL_ADMIN_CMD, fill) } {
+        Ok((0, asked)) => Ok(asked.log),
+        Ok((status, _)) => {
             let why = format!("the drive refuses the command with status {status:#x}");
             Err(io::Error::new(io::ErrorKind::Unsupported, why))
         }
-        _ => match io::Error::last_os_error() {
-            e if e.raw_os_error() == Some(libc::ENOTTY) => Err(io::ErrorKind::Unsupported.into()),
-            e => Err(e),
-        },
+        Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => Err(io::ErrorKind::Unsupported.into()),
+        Err(e) => Err(e),
     }
 }

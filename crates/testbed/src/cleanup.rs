@@ -6,12 +6,14 @@
 //! [`Ticket`] here, and the first SIGINT, SIGTERM or SIGHUP undoes whatever has a ticket, newest
 //! first, and then ends the process as the signal would have.
 
+use crate::holders::{self, HUNG};
 use fragmend_sys::loop_device;
 use rustix::mount::{UnmountFlags, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -68,9 +70,22 @@ impl Undo {
         match self {
             Self::Process(pid) => end_process(*pid),
             Self::Mount(path) => {
+                let done = holders::unmount_within(path, UnmountFlags::NOFOLLOW, HUNG);
+                let is_nothing = |e: &io::Error| {
+                    [io::ErrorKind::InvalidInput, io::ErrorKind::NotFound].contains(&e.kind())
+                };
+                if done.as_ref().is_some_and(|done| done.as_ref().err().is_none_or(is_nothing)) {
+                    return;
+                }
                 // A process that was just ended may hold the mount for a moment longer.
-                if unmount(path, UnmountFlags::NOFOLLOW).is_err() {
-                    let _ = unmount(path, UnmountFlags::DETACH);
+                let used = holders::named(path);
+                if unmount(path, UnmountFlags::DETACH).is_ok() {
+                    eprintln!(
+                        "{} is detached, and lives on until it is free: {used}",
+                        path.display()
+                    );
+                } else if done.is_none() {
+                    eprintln!("{} is still being unmounted: {used}", path.display());
                 }
             }
             Self::Served(path) => {

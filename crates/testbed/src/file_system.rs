@@ -285,6 +285,25 @@ impl FileSystem {
         found.map(drop)
     }
 
+    /// Checks it on two devices. `btrfs check` looks for the second one on all devices of the machine, which is load on the disks
+    /// of other tests; so it is shown these two alone.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_two(&self, disks: [&Path; 2]) -> Result<(), String> {
+        const SHOWN: &str = "
+            one=$(readlink \"/sys/block/$1\") two=$(readlink \"/sys/block/$2\")
+            mount -t tmpfs shown /sys/block
+            ln -s \"$one\" \"/sys/block/$1\"
+            ln -s \"$two\" \"/sys/block/$2\"
+            shift 2
+            BLKID_FILE=/dev/null exec \"$@\"";
+        let names = disks.map(|disk| disk.file_name().expect("a device's node"));
+        let args = ["--mount", "--", "sh", "-ec", SHOWN, "sh"].map(OsStr::new).into_iter();
+        let args = args.chain(names).chain(self.check.iter().map(OsStr::new));
+        try_run_within(TOO_LONG, "unshare", args.chain([disks[0].as_os_str()])).map(drop)
+    }
+
     /// Turns the later feature on or off in every super block of an XFS (xfs_format.h,
     /// `struct xfs_dsb`: big-endian, with a CRC-32C of the sector in little-endian at 224).
     fn turn(&self, disk: &Path, on: bool) {

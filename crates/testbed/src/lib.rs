@@ -12,6 +12,7 @@
 //! | [`served`] | a drive of the lab that `fragmend lab serve` serves |
 //! | [`thin`] | a disk with less space than its size |
 //! | [`mount`] | further mounts |
+//! | [`holders`] | unmounting with a limit, and what keeps a mount in use |
 //! | [`overlay`] | an overlay over directories of an image |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
 //! | [`aging`] | a file system that is full of small files, some of which are removed |
@@ -47,6 +48,7 @@ pub mod fileserver;
 pub mod fio;
 pub mod fragment;
 pub mod guest;
+pub mod holders;
 pub mod image;
 pub mod loop_device;
 pub mod measure;

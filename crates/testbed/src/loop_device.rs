@@ -1,6 +1,7 @@
 //! A file as a block device.
 
 use crate::cleanup::{self, Ticket, Undo};
+use crate::holders::{self, HUNG};
 use fragmend_sys::loop_device::is_attached;
 use rustix::mount::UnmountFlags;
 use std::fs::File;
@@ -12,6 +13,10 @@ use std::time::{Duration, Instant};
 
 /// Sectors as the kernel chooses them: with direct I/O, at least those of the disk that the file is on.
 const ANY_SECTORS: u32 = 0;
+/// How long a mount or a device may be in use.
+const BUSY: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A loop device; detached when dropped, or when a signal ends the process.
 #[derive(Debug)]
@@ -72,21 +77,47 @@ impl LoopDevice {
 /// its own program: a busy mount is tried again.
 ///
 /// # Panics
-/// When it is in use for half a minute.
+/// When it is in use for half a minute, or unmounting lasts longer than [`HUNG`], with what uses it.
 pub fn unmount(node: &Path, dir: &Path) {
-    wait_until(&format!("{} to be left by all", dir.display()), || {
-        rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW).is_ok()
-    });
+    try_unmount(node, dir, BUSY, HUNG).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// The same with other limits: how long it may be in use, and how long unmounting may last.
+///
+/// # Errors
+/// What uses it, in words. It may be mounted still.
+pub fn try_unmount(node: &Path, dir: &Path, busy: Duration, hung: Duration) -> Result<(), String> {
+    let started = Instant::now();
+    let failed = |how: String| format!("{} {how}; {}", dir.display(), holders::named(dir));
+    loop {
+        match holders::unmount_within(dir, UnmountFlags::NOFOLLOW, hung) {
+            Some(Ok(())) => break,
+            Some(Err(_)) if started.elapsed() < busy => std::thread::sleep(LOOK),
+            Some(Err(e)) => return Err(failed(format!("cannot be unmounted: {e}"))),
+            None => {
+                return Err(failed(format!(
+                    "is being unmounted for longer than {} s: its device may not answer",
+                    hung.as_secs_f64()
+                )));
+            }
+        }
+    }
     let alone = rustix::fs::OFlags::EXCL.bits().cast_signed();
     let free = || File::options().read(true).custom_flags(alone).open(node).is_ok();
-    wait_until(&format!("{} to be free", node.display()), free);
+    while !free() {
+        if started.elapsed() > busy {
+            return Err(failed(format!("is unmounted, but {} is in use", node.display())));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 fn wait_until(what: &str, done: impl Fn() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(started.elapsed() < BUSY, "waited too long for {what}");
+        std::thread::sleep(LOOK);
     }
 }
 

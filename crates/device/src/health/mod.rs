@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// How long answers are waited for. The kernel's own limits are a minute, and longer than this on purpose: where a command
 /// exceeds them it resets the drive's controller or link, under everybody's requests. A drive that is so late is left to
-/// its thread.
+/// the process that asks it ([`apart`](fragmend_sys::apart)), and this one ends whenever it likes.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why what a drive has used of its life is not known, although drives of its kind report it.

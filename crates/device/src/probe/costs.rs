@@ -59,7 +59,8 @@ impl Grid {
         for (length, depth) in self.cells() {
             let runs = (0..rounds(length)).filter(|round| has_run(length, *round)).count() as u64;
             let bursts = u64::from(depth * bursts(length, depth) * rounds(length));
-            let all = bursts + u64::from(run(length, depth)) * runs + u64::from(depth);
+            let of_run = run(length, depth) + stream(length, depth);
+            let all = bursts + u64::from(of_run) * runs + u64::from(depth);
             let splits = if is_split(length, depth) { bursts } else { 0 };
             requests += all + splits;
             bytes += (all + splits) * u64::from(length);
@@ -107,6 +108,13 @@ fn is_split(length: u32, depth: u32) -> bool {
     depth > 1 && u64::from(length) * u64::from(depth) <= WIDEST
 }
 
+/// Requests of a run of which each continues the one before, two in flight as a file's windows are; 0 where there is none.
+fn stream(length: u32, depth: u32) -> u32 {
+    let most =
+        u32::try_from(WIDEST / u64::from(length)).unwrap_or(u32::MAX).min(run(length, depth));
+    if depth == 2 && most > depth { most } else { 0 }
+}
+
 /// Fewer rounds than this are not enough.
 const FEW: usize = 2;
 /// A figure that was measured this often, and whose standard error is a smaller share of it than [`PRECISE`], is not
@@ -146,6 +154,8 @@ struct Cell {
     runs: Vec<f64>,
     /// Bursts of neighbours.
     splits: Vec<f64>,
+    /// Runs of requests that continue each other.
+    streams: Vec<f64>,
 }
 
 /// Measures the grid. What there is no time for is left out: numbers in flight, from the largest on.
@@ -219,6 +229,9 @@ fn measure_cell(
     if has_run(length, round) {
         let run = meter.elapsed(&places.draw(length, run(length, depth)), depth)?;
         cell.runs.push(run as f64);
+        if let Some(stream) = places.stream(length, stream(length, depth)) {
+            cell.streams.push(meter.elapsed(&stream, depth)? as f64);
+        }
     }
     cell.rounds += 1;
     Ok(())
@@ -248,12 +261,20 @@ impl Cell {
             (elapsed - burst) / (requests - f64::from(depth))
         };
         let split = (!self.splits.is_empty()).then(|| usual_mean(&self.splits));
+        // It ends as two neighbours do.
+        let streamed = f64::from(stream(length, depth));
+        let stream = split.filter(|_| !self.streams.is_empty()).map(|split| {
+            let elapsed = usual_mean(&self.streams);
+            let interval = (elapsed - split) / (streamed - f64::from(depth));
+            interval.clamp(elapsed / streamed / 4.0, elapsed / streamed)
+        });
         RequestCost {
             request_bytes: length.into(),
             in_flight: depth,
             burst_ns: burst.round().max(1.0) as u64,
             interval_ns: interval.clamp(whole / 4.0, whole).round().max(1.0) as u64,
             split_ns: split.map(|ns| ns.round().max(1.0) as u64),
+            stream_ns: stream.map(|ns| ns.round().max(1.0) as u64),
         }
     }
 }
@@ -299,6 +320,18 @@ impl Places<'_> {
             Read { at: at(ends[0]), bytes: (at(ends[1]) - at(ends[0])) as u32 }
         };
         Some(cuts.windows(2).map(piece).collect())
+    }
+
+    /// So many requests from a random place on, each of which continues the one before; none as with neighbours.
+    fn stream(&mut self, length: u32, count: u32) -> Option<Vec<Read>> {
+        let whole = u64::from(length) * u64::from(count);
+        let fits = self.areas.filled.iter().any(|area| fits(area, whole));
+        if count == 0 || self.next.is_some() || !fits {
+            return None;
+        }
+        let start = self.place(whole);
+        let nth = |n| Read { at: start + u64::from(n) * u64::from(length), bytes: length };
+        Some((0..count).map(nth).collect())
     }
 
     fn place(&mut self, length: u64) -> u64 {

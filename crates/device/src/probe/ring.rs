@@ -8,6 +8,7 @@ use fragmend_sys::ring::ReadRing;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::time::Duration;
 
 /// The most reads in flight.
 pub const DEPTH: u32 = 32;
@@ -34,6 +35,23 @@ pub struct RingReader {
     size_then: u64,
     clock: Clock,
     pace: Pace,
+}
+
+/// How long reading `bytes` lasts by this clock, and as `read` returns it where that is the one on the wall, once other
+/// programs leave the disk alone for a moment; `None` if `read` was ended.
+pub(crate) fn timed(
+    clock: &Clock,
+    pace: &mut Pace,
+    bytes: u64,
+    read: impl FnOnce() -> io::Result<Option<Duration>>,
+) -> Result<Option<Duration>, Failed> {
+    pace.before();
+    let begun = clock.read()?;
+    let Some(wall) = read()? else { return Ok(None) };
+    let now = clock.read()?;
+    pace.after(bytes, wall);
+    let own = begun.zip(now).map(|(begun, now)| Duration::from_nanos(now.saturating_sub(begun)));
+    Ok(Some(own.unwrap_or(wall)))
 }
 
 impl RingReader {
@@ -107,19 +125,14 @@ impl Reader for RingReader {
     ) -> Result<u64, Failed> {
         let places: Vec<(u64, u32)> =
             reads.iter().map(|read| (self.extent.start + read.at, read.bytes)).collect();
-        self.pace.before();
-        let begun = self.clock.read()?;
-        let wall = match self.ring.elapsed_until(&places, depth, ended) {
-            Ok(Some(wall)) => wall,
-            Ok(None) => return Err(Failed::Stopped),
-            Err(error) => return Err(self.failed(error)),
-        };
-        let ns = match (begun, self.clock.read()?) {
-            (Some(begun), Some(ended)) => ended.saturating_sub(begun),
-            _ => u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
-        };
-        self.pace.after(places.iter().map(|(_, bytes)| u64::from(*bytes)).sum(), wall);
-        Ok(ns)
+        let bytes = places.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
+        let read = || self.ring.elapsed_until(&places, depth, ended);
+        match timed(&self.clock, &mut self.pace, bytes, read) {
+            Ok(Some(lasted)) => Ok(u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX)),
+            Ok(None) => Err(Failed::Stopped),
+            Err(Failed::Io(error)) => Err(self.failed(error)),
+            Err(failed) => Err(failed),
+        }
     }
 
     fn holds_data(&mut self, at: u64) -> Result<Option<bool>, Failed> {

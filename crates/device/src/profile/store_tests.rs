@@ -21,6 +21,7 @@ fn profile(id: &str) -> Profile {
         burst_ns,
         interval_ns: burst_ns,
         split_ns: None,
+        stream_ns: None,
     };
     let reads = vec![cost(4096, 50_000), cost(32 << 10, 60_000), cost(1 << 20, 400_000)];
     let sure = |bytes| Some(Sure { bytes, confidence: 0.999 });

@@ -30,9 +30,16 @@ pub fn profile(input: &[u8]) -> bool {
         [(4096, 1, 1.0), (1 << 20, 7, 3.5), (u64::MAX / 2, 1 << 40, 1e9)]
     {
         let seek_ns = profile.costs.seek_either_ns(bytes);
-        let ns = profile
-            .costs
-            .read_ns(Split { bytes, requests, seek_ns, torn: requests % 2 == 0 }, depth);
+        let ns = profile.costs.read_ns(
+            Split {
+                bytes,
+                requests,
+                seek_ns,
+                torn: requests % 2 == 0,
+                streamed: requests % 3 == 0,
+            },
+            depth,
+        );
         assert!(ns.is_finite() && ns > 0.0, "{ns}");
     }
     let again = serde_json::to_string(&profile).expect("a profile is JSON");

@@ -3,6 +3,7 @@
 mod meet;
 
 use super::plan::refuse_to_overwrite;
+use super::surveys::Surveys;
 use super::timed::{self, Timed};
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
@@ -11,13 +12,12 @@ use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
 use fragmend_apply::Summary;
-use fragmend_pipeline::measure::{CouldNot, Watched, may_time, nothing_moved};
-use fragmend_pipeline::{Error, Event, Recording, plan_file};
+use fragmend_pipeline::measure::{Watched, may_time, nothing_moved};
+use fragmend_pipeline::{Error, Event, Recording, Survey, plan_file};
 use fragmend_plan::{CurvePoint, Plan, Settings};
 use fragmend_report::{Unit, human};
 use fragmend_sys::directory;
 use fragmend_sys::signals::Waiting;
-use fragmend_trace::Trace;
 use meet::Before;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -94,11 +94,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
 
     let settings = args.choice.settings(args.sharing);
-    let trace = recording.trace(settings.assume_cold)?;
-    view::record::warn(&trace, ui);
-    let first = plan(trace, args, &settings, None, ui)?;
     let read = || recording.trace(settings.assume_cold);
-    let ((planned, curve), timed) = with_times(first, read, watched.is_none(), args, stop, ui)?;
+    let trace = read()?;
+    view::record::warn(&trace, ui);
+    let mut surveys = Surveys::new(trace, read, &args.paths, ui);
+    let first = plan(surveys.survey()?, &mut surveys, &settings, None, ui);
+    let ((planned, curve), timed) =
+        with_times(first, &mut surveys, watched.is_none(), args, stop, ui)?;
     view::wear::warn_of(planned.summary.wear.as_ref(), ui);
     if !has_reader(view::plan::show(&planned, &curve, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
@@ -124,7 +126,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     };
     let summary = view::apply::carry_out(&planned, &wanted, &options, Some(&mut measure), ui)?;
     // The same accesses by the same costs, on the layout as it is now.
-    let (after, _) = plan(recording.trace(settings.assume_cold)?, args, &settings, None, ui)?;
+    let (after, _) = plan(surveys.survey_again()?, &mut surveys, &settings, None, ui);
     let seconds = |s| human(s, Unit::Seconds);
     ui.note(format!(
         "the same accesses cost {} and {} requests before, {} and {} on the layout as it is now ({} and {} were predicted)",
@@ -164,46 +166,43 @@ fn watch(
     recorded.map(drop)
 }
 
-/// Surveys the files of a trace, and plans; with what fragments cost where they are, if that was timed.
+/// Plans for one of `surveys`; with what fragments cost where they are, if that was timed.
 fn plan(
-    trace: Trace,
-    args: &Args,
+    mut survey: Survey,
+    surveys: &mut Surveys,
     settings: &Settings,
-    timed: Option<&Result<Timed, CouldNot>>,
+    timed: Option<&Timed>,
     ui: &Ui,
-) -> Result<Planned, Error> {
-    // Nothing would be left half done: a signal may end the process in the middle of a long walk.
+) -> Planned {
+    // Nothing would be left half done: a signal may end the process meanwhile.
     let _waits = Waiting::begin();
-    let mut survey = view::plan::survey(Some(trace), &args.paths, ui)?;
     timed.inspect(|timed| timed::enter(&mut survey, timed));
-    survey.drives = fragmend_pipeline::drives(&survey.devices);
-    Ok(fragmend_pipeline::plan_with_curve(survey, settings, ui.json))
+    surveys.enter_drives(&mut survey);
+    fragmend_pipeline::plan_with_curve(survey, settings, ui.json)
 }
 
 /// Times recorded reads, if that may change the plan, or if they are to be repeated after it was carried out; and makes the
 /// plan with what their fragments cost.
 fn with_times(
     (planned, curve): Planned,
-    trace: impl Fn() -> Result<Trace, Error>,
+    surveys: &mut Surveys,
     will_repeat: bool,
     args: &Args,
     stop: &AtomicBool,
     ui: &Ui,
-) -> Result<(Planned, Option<Result<Timed, CouldNot>>), Error> {
+) -> Result<(Planned, Option<Timed>), Error> {
     let may_change = may_time(&planned);
     let moves = planned.summary.ranges > 0 && planned.summary.worth && !args.dry_run;
     if !(may_change || moves && will_repeat) {
         return Ok(((planned, curve), None));
     }
-    let mut timed = Timed::of(trace()?, &args.paths, &planned, stop, ui);
+    let mut timed = Timed::of(surveys.survey()?, &planned, stop, ui);
     if !may_change || stop.load(Ordering::Relaxed) {
         return Ok(((planned, curve), Some(timed)));
     }
     let settings = planned.settings.clone();
-    let (planned, curve) = plan(trace()?, args, &settings, Some(&timed), ui)?;
-    if let Ok(timed) = &mut timed {
-        timed.predict_for(&planned);
-    }
+    let (planned, curve) = plan(surveys.survey()?, surveys, &settings, Some(&timed), ui);
+    timed.predict_for(&planned);
     Ok(((planned, curve), Some(timed)))
 }
 

@@ -8,4 +8,5 @@ pub mod probe;
 pub mod record;
 pub mod recover;
 pub mod scan;
+pub mod surveys;
 pub mod timed;

@@ -1,5 +1,6 @@
 //! `fragmend plan`: choose what is worth moving, and explain it. Touches no data.
 
+use super::surveys::Surveys;
 use super::timed::{self, Timed};
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
@@ -12,6 +13,7 @@ use fragmend_pipeline::survey::WhichSlow;
 use fragmend_pipeline::{Survey, plan_file, survey};
 use fragmend_plan::{Policy, Settings, SlowFile};
 use fragmend_report::slow;
+use fragmend_sys::signals::Waiting;
 use fragmend_sys::{input, output};
 use fragmend_trace::{Filter, Order, Trace};
 use std::io::Read;
@@ -67,44 +69,47 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(picture) = &args.picture {
         refuse_picture(picture, args.output.as_deref())?;
     }
-    let read = |path| {
-        let order = survey::order(&fragmend_trace::read_meta(path)?, settings.assume_cold);
-        let filter = Filter {
-            fold_if_misses: !settings.assume_cold,
-            order,
-            unseen_apart: true,
-            ..Filter::default()
+    let slow = args.slow.iter().map(|path| read_slow(path)).collect::<Result<Vec<_>, _>>()?;
+    let read = |path: &PathBuf| {
+        let order = if args.measure {
+            // Reads are repeated in their order.
+            Some(Order { up_to: survey::MOST_ORDERED, cold: settings.assume_cold })
+        } else {
+            survey::order(&fragmend_trace::read_meta(path)?, settings.assume_cold)
         };
+        let fold_if_misses = !settings.assume_cold;
+        let filter = Filter { fold_if_misses, order, unseen_apart: true, ..Filter::default() };
         fragmend_trace::read(path, &filter)
     };
-    let trace = args.trace.as_deref().map(read).transpose()?;
+    let trace = args.trace.as_ref().map(read).transpose()?;
     if let Some(trace) = &trace {
         view::record::warn(trace, ui);
         can_be_cold(trace, &settings)?;
     }
-    let slow = args.slow.iter().map(|path| read_slow(path)).collect::<Result<Vec<_>, _>>()?;
-    let mut trace = trace;
-    let mut timed = None;
-    if let (true, Some(path)) = (args.measure, &args.trace) {
-        let stop = interrupt::install()?;
-        let first = fragmend_pipeline::plan(view::plan::survey(trace, &args.paths, ui)?, &settings);
-        let ordered = Order { up_to: survey::MOST_ORDERED, cold: settings.assume_cold };
-        let ordered = Filter { order: Some(ordered), unseen_apart: true, ..Filter::default() };
-        let ordered = fragmend_trace::read(path, &ordered)?;
-        timed = Some(Timed::of(ordered, &args.paths, &first, stop, ui));
-        if stop.load(Ordering::Relaxed) {
-            ui.note("stopped while reads were timed; no plan was made");
-            return Ok(Exit::INCOMPLETE);
+    let mut survey = match (trace, &args.trace) {
+        (Some(trace), Some(path)) if args.measure => {
+            let surveys = Surveys::new(trace, || Ok(read(path)?), &args.paths, ui);
+            match timed_survey(surveys, &settings, ui)? {
+                Some(survey) => survey,
+                None => return Ok(no_plan(ui)),
+            }
         }
-        trace = Some(read(path)?);
+        (trace, _) => surveyed(args, trace, !slow.is_empty(), settings.policy, ui)?,
+    };
+    if !slow.is_empty() {
+        let which = if args.trace.is_some() { WhichSlow::Surveyed } else { WhichSlow::All };
+        survey::add_slow(&mut survey, slow, &args.paths, which)?;
     }
-    let mut survey = surveyed(args, trace, slow, settings.policy, ui)?;
-    if let Some(timed) = &timed {
-        timed::enter(&mut survey, timed);
-    }
-    survey.drives = fragmend_pipeline::drives(&survey.devices);
     let wanted = ui.json || args.picture.is_some();
-    let (plan, curve) = fragmend_pipeline::plan_with_curve(survey, &settings, wanted);
+    let (plan, curve) = {
+        // Nothing would be left half done: a signal may end the process meanwhile.
+        let _waits = Waiting::begin();
+        survey.drives = fragmend_pipeline::drives(&survey.devices);
+        fragmend_pipeline::plan_with_curve(survey, &settings, wanted)
+    };
+    if interrupt::flag().load(Ordering::Relaxed) {
+        return Ok(no_plan(ui));
+    }
     view::wear::warn_of(plan.summary.wear.as_ref(), ui);
     if let Some(output) = &args.output {
         plan_file::write(&plan, output)?;
@@ -139,26 +144,43 @@ fn read_slow(path: &Path) -> anyhow::Result<SlowFile> {
     Ok(slow::parse(&text, &named())?)
 }
 
-/// The files to plan for: those of the trace, or below the paths, with their slow ranges as far as these were measured.
-/// `gain` needs to know what is read: without a trace, it is for the measured files alone.
+/// The files of a trace with what one more request of them costs, which is timed; `None` if a signal came meanwhile.
+fn timed_survey(
+    mut surveys: Surveys,
+    settings: &Settings,
+    ui: &Ui,
+) -> anyhow::Result<Option<Survey>> {
+    let stop = interrupt::install()?;
+    let first = fragmend_pipeline::plan(surveys.survey()?, settings);
+    let timed = Timed::of(surveys.survey()?, &first, stop, ui);
+    if stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    let mut survey = surveys.survey()?;
+    timed::enter(&mut survey, &timed);
+    Ok(Some(survey))
+}
+
+/// Reports that a signal came before a plan was written.
+fn no_plan(ui: &Ui) -> Exit {
+    ui.note("stopped; no plan was written");
+    Exit::INCOMPLETE
+}
+
+/// The files to plan for: those of the trace, or below the paths. Where slow ranges were measured, `gain` is for the files of
+/// these alone without a trace: it needs to know what is read.
 fn surveyed(
     args: &Args,
     trace: Option<Trace>,
-    slow: Vec<SlowFile>,
+    has_slow: bool,
     policy: Policy,
     ui: &Ui,
 ) -> anyhow::Result<Survey> {
-    let which = if trace.is_some() { WhichSlow::Surveyed } else { WhichSlow::All };
     let only_slow = trace.is_none() && (args.paths.is_empty() || policy == Policy::Gain);
-    let mut survey = if only_slow && !slow.is_empty() {
-        Survey::default()
-    } else {
-        view::plan::survey(trace, &args.paths, ui)?
-    };
-    if !slow.is_empty() {
-        survey::add_slow(&mut survey, slow, &args.paths, which)?;
+    if only_slow && has_slow {
+        return Ok(Survey::default());
     }
-    Ok(survey)
+    Ok(view::plan::survey(trace, &args.paths, ui)?)
 }
 
 /// Whether there is what the policy chooses from.

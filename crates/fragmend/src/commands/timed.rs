@@ -4,13 +4,10 @@
 use crate::ui::Ui;
 use fragmend_device::replay::Replayer;
 use fragmend_pipeline::measure::{self, CouldNot, Rounds, Sample};
-use fragmend_pipeline::{Event, Replayed, unobserved};
+use fragmend_pipeline::{Event, LeftOut, Replayed};
 use fragmend_plan::{OneMore, Plan, Survey};
 use fragmend_report::{Unit, human};
-use fragmend_sys::signals::Waiting;
-use fragmend_trace::Trace;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// Recorded reads, and the rounds in which they were replayed on the layout as it is.
@@ -24,26 +21,12 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Draws a sample of the reads of `trace`, which `plan` was made from, and replays it.
-    ///
-    /// # Errors
-    /// Why no sample can be drawn.
-    pub fn of(
-        trace: Trace,
-        paths: &[PathBuf],
-        plan: &Plan,
-        stop: &AtomicBool,
-        ui: &Ui,
-    ) -> Result<Self, CouldNot> {
-        let sample = {
-            // Nothing has moved yet: a signal may end the process in the middle of a long walk.
-            let _waits = Waiting::begin();
-            Sample::draw(trace, paths, plan, Replayer::MOST_IN_FLIGHT, &unobserved)
-        };
-        let mut sample = Box::new(sample.map_err(measure::failed)?);
+    /// Draws a sample of the surveyed reads, which `plan` was made from, and replays it.
+    pub fn of(survey: Survey, plan: &Plan, stop: &AtomicBool, ui: &Ui) -> Self {
+        let mut sample = Box::new(Sample::draw(survey, plan, Replayer::MOST_IN_FLIGHT));
         let rounds = replay(&mut sample, true, stop, ui);
         let one_more = measure::one_more(&sample, &rounds, stop);
-        Ok(Self { sample, rounds, one_more })
+        Self { sample, rounds, one_more }
     }
 
     /// Predicts for a plan that was made with it.
@@ -53,8 +36,8 @@ impl Timed {
 }
 
 /// Enters into a survey what one more request costs, or why that is not known.
-pub fn enter(survey: &mut Survey, timed: &Result<Timed, CouldNot>) {
-    match timed.as_ref().and_then(|timed| timed.one_more.as_ref()) {
+pub fn enter(survey: &mut Survey, timed: &Timed) {
+    match &timed.one_more {
         Ok(one_more) => survey.timed.one_more = one_more.clone(),
         Err(why) => survey.timed.why_not = Some(why.detail.clone()),
     }
@@ -72,10 +55,16 @@ pub fn replay(
 ) -> Result<Rounds, CouldNot> {
     let bar = ui.progress(None, "{wide_bar} {human_pos} of {human_len} reads replayed");
     let rounds = measure::replay(sample, first, stop, &|event| match event {
-        Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }) => {
+        Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads, left_out }) => {
             bar.set_length(reads * u64::from(rounds));
             if first {
                 bar.suspend(|| {
+                    if left_out != LeftOut::default() {
+                        let LeftOut { files, reads } = left_out;
+                        ui.announce(format_args!(
+                            "left out of the timing: {reads} reads of {files} files that have vanished or changed meanwhile"
+                        ));
+                    }
                     ui.announce(format_args!(
                         "replaying {reads} of {recorded_reads} recorded reads past the page cache, {rounds} times: at most {} \
                          each time",

@@ -2,7 +2,7 @@
 
 use crate::ui::Ui;
 use fragmend_lab::plot::Plot;
-use fragmend_pipeline::{Error, Event};
+use fragmend_pipeline::{Error, Event, Observer};
 use fragmend_plan::{CurvePoint, Plan, Survey};
 use fragmend_report::plan::{PlanReport, text};
 use fragmend_report::{Unit, human};
@@ -15,14 +15,26 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// As [`fragmend_pipeline::survey`].
 pub fn survey(trace: Option<Trace>, paths: &[PathBuf], ui: &Ui) -> Result<Survey, Error> {
+    with_progress(ui, |observe| fragmend_pipeline::survey(trace, paths, observe))
+}
+
+/// Surveys the same files once more with progress.
+///
+/// # Errors
+/// As [`fragmend_pipeline::survey::again`].
+pub fn survey_again(earlier: Survey, paths: &[PathBuf], ui: &Ui) -> Result<Survey, Error> {
+    with_progress(ui, |observe| fragmend_pipeline::survey::again(earlier, paths, observe))
+}
+
+fn with_progress<T>(ui: &Ui, survey: impl FnOnce(&Observer) -> T) -> T {
     let bar = ui.progress(None, "{spinner} looking at files: {human_pos}");
-    let survey = fragmend_pipeline::survey(trace, paths, &|event| match event {
+    let surveyed = survey(&|event| match event {
         Event::ToSurvey(files) => bar.set_length(files),
         Event::Surveyed(files) => bar.inc(files),
         _ => {}
     });
     bar.finish_and_clear();
-    survey
+    surveyed
 }
 
 /// Prints the summary of a plan; its curve is in the document alone.

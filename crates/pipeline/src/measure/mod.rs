@@ -2,30 +2,32 @@
 //!
 //! | module | its job |
 //! |---|---|
+//! | [`reads`] | which reads of the device are replayed, and how |
 //! | [`sample`] | the recorded reads, and what is predicted for them |
+//! | `surveyed` | its files, as long as they are those that were surveyed |
 //! | [`watch`] | a service that is watched again |
 //!
 //! The same reads are replayed past the page cache on both layouts, some rounds each; or the service is watched
 //! again. What could not be measured is no error: the [`Measurement`] says why.
 
+mod reads;
 mod sample;
+mod surveyed;
 mod watch;
 
-use crate::event::Replayed;
+use crate::event::{LeftOut, Replayed};
 use crate::{Event, Observer};
 use fragmend_apply::measurement::{MeasuredBy, Measurement, Method, NotMeasured, Times};
 use fragmend_device::probe::clock::ClockKind;
 use fragmend_device::replay::{FileRead, Replayer};
-use fragmend_layout::FileId;
 use fragmend_plan::{Basis, Device, OneMore, Plan};
 use fragmend_sys::block::BlockDevice;
-use fragmend_sys::{inode, input};
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use reads::{Read, Run};
 pub use sample::Sample;
 pub use watch::{Watched, watched_again};
 
@@ -100,6 +102,7 @@ pub fn replay(
     stop: &AtomicBool,
     observe: &Observer,
 ) -> Result<Rounds, CouldNot> {
+    let left_out = if first { surveyed::leave_out_others(sample)? } else { LeftOut::default() };
     let mut disks = Disk::open(sample)?;
     if !first && data_bytes(&disks, sample)? < sample.data_bytes {
         let detail = "a file has holes now where it was read, which need no device";
@@ -108,7 +111,7 @@ pub fn replay(
     let before = counted_bytes(&disks);
     let (reads, bytes) = sample.size();
     let (rounds, recorded_reads) = (ROUNDS, sample.recorded);
-    observe(Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }));
+    observe(Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads, left_out }));
     let mut seconds = Vec::new();
     for round in 0..ROUNDS {
         let begun = Instant::now();
@@ -117,7 +120,7 @@ pub fn replay(
             if first && round == 0 && done > 0 && begun.elapsed() > LONGEST_ROUND {
                 break;
             }
-            sum += elapsed(&mut disks, run, sample.in_flight, begun, stop)?;
+            sum += elapsed(&mut disks, run, begun, stop)?;
             done += 1;
             observe(Event::Replayed(run.reads.len() as u64));
         }
@@ -140,15 +143,14 @@ pub fn replay(
 /// How long a run of reads lasts, of a round that has `begun` then.
 fn elapsed(
     disks: &mut [Disk],
-    run: &sample::Run,
-    in_flight: u32,
+    run: &Run,
     begun: Instant,
     stop: &AtomicBool,
 ) -> Result<Duration, CouldNot> {
     let is_over = || stop.load(Ordering::Relaxed) || begun.elapsed() > TOO_LONG;
     let disk = disks.iter_mut().find(|disk| disk.device == run.device);
     let disk = disk.expect("a disk is opened for each run of the sample");
-    match disk.elapsed(run, in_flight, &is_over).map_err(|e| CouldNot::failed(&e))? {
+    match disk.elapsed(run, &is_over).map_err(|e| CouldNot::failed(&e))? {
         Some(elapsed) => Ok(elapsed),
         None if stop.load(Ordering::Relaxed) => Err(CouldNot::interrupted()),
         None => Err(CouldNot::too_slow()),
@@ -156,11 +158,11 @@ fn elapsed(
 }
 
 /// Seconds for these runs of reads: the quicker of two rounds.
-fn control(sample: &Sample, runs: &[sample::Run], stop: &AtomicBool) -> Result<f64, CouldNot> {
+fn control(sample: &Sample, runs: &[Run], stop: &AtomicBool) -> Result<f64, CouldNot> {
     let mut disks = Disk::open(sample)?;
     let mut round = || {
         let begun = Instant::now();
-        let of = |run| elapsed(&mut disks, run, sample.in_flight, begun, stop);
+        let of = |run| elapsed(&mut disks, run, begun, stop);
         runs.iter().map(of).sum::<Result<Duration, CouldNot>>()
     };
     Ok(round()?.min(round()?).as_secs_f64())
@@ -235,29 +237,16 @@ impl Disk {
         let mut files = vec![None; sample.files.len()];
         let (mut opened, mut below, mut longest) = (Vec::new(), None, 0);
         let runs = sample.runs.iter().filter(|run| run.device == device);
-        for (index, range) in runs.flat_map(|run| &run.reads) {
+        for Read { file: index, range, .. } in runs.flat_map(|run| &run.reads) {
             longest = longest.max(range.len());
             if files[*index].is_some() {
                 continue;
             }
-            let (path, wanted) = (&sample.files[*index].path, sample.files[*index].layout.file);
-            let named = |e: io::Error| {
-                let refused = [ErrorKind::InvalidInput, ErrorKind::Unsupported];
-                let refused = refused.contains(&e.kind());
-                let why = if refused { NotMeasured::Refused } else { NotMeasured::Failed };
-                CouldNot::new(why, format!("{}: {e}", sample.name(*index)))
-            };
-            let file = input::open_direct(path).map_err(named)?;
-            let found = file.metadata().map_err(named)?;
-            // A file that is made anew may get the number of the one that was deleted.
-            let generation = inode::generation_or_zero(&file).map_err(named)?;
-            let identity = FileId { device: found.dev(), inode: found.ino(), generation };
-            if identity != wanted {
-                let detail = format!("{} is another file now", sample.name(*index));
-                return Err(CouldNot::new(NotMeasured::Failed, detail));
-            }
+            let file = surveyed::open(sample, *index, range.end)?;
             if below.is_none() {
-                below = Some(BlockDevice::under(path, device).map_err(named)?);
+                let under = BlockDevice::under(&sample.files[*index].path, device);
+                let unknown = |e| failed(format_args!("{}: {e}", sample.name(*index)));
+                below = Some(under.map_err(unknown)?);
             }
             files[*index] = Some(opened.len());
             opened.push(file);
@@ -272,21 +261,16 @@ impl Disk {
     }
 
     /// The reads of a run as the replayer has them.
-    fn reads(&self, run: &sample::Run) -> Vec<FileRead> {
-        let place = |(file, range): &(usize, fragmend_layout::ByteRange)| {
+    fn reads(&self, run: &Run) -> Vec<FileRead> {
+        let place = |Read { file, range, .. }: &Read| {
             Some((self.files[*file]?, range.start, range.len() as u32))
         };
         run.reads.iter().filter_map(place).collect()
     }
 
-    fn elapsed(
-        &mut self,
-        run: &sample::Run,
-        in_flight: u32,
-        ended: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Duration>> {
+    fn elapsed(&mut self, run: &Run, ended: &dyn Fn() -> bool) -> io::Result<Option<Duration>> {
         let reads = self.reads(run);
-        self.replayer.elapsed(&reads, in_flight, ended)
+        self.replayer.elapsed(&reads, run.in_flight, ended)
     }
 }
 
@@ -306,7 +290,7 @@ pub fn replayed(
         fitted: sample.is_fitted(),
         rounds: ROUNDS,
         recorded_reads: sample.recorded,
-        in_flight: sample.in_flight.into(),
+        in_flight: sample.in_flight(),
         ..empty(Method::Replayed)
     };
     match before.and_then(|before| Ok((before, after?))) {

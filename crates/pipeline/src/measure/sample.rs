@@ -4,58 +4,28 @@
 //! each time. What is predicted for it is what the planner says of these reads, on the layouts as they are, and on the
 //! same ones with the planned ranges contiguous; both at the depth at which they are replayed.
 
+use super::reads::{self, Read, Run, Source};
 use super::{CouldNot, Rounds};
-use crate::{Error, Observer, survey};
 use fastrand::Rng;
 use fragmend_apply::measurement::NotMeasured;
 use fragmend_layout::{
     Access, ByteRange, Extent, FileId, Layout, ObservedLoad, Op, printable_path,
 };
-use fragmend_plan::readahead::PageCache;
-use fragmend_plan::{
-    Basis, Device, OneMore, Plan, Policy, Settings, Summary, Survey, SurveyedFile, Timed,
-};
-use fragmend_trace::Trace;
+use fragmend_plan::{Bill, Device, OneMore, Plan, Policy, Settings, Survey, SurveyedFile, Timed};
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 
-/// The most that is replayed in a round.
-const MOST_READS: usize = 2048;
-const MOST_BYTES: u64 = 64 << 20;
-/// The most files, each of which is open meanwhile.
-const MOST_FILES: usize = 256;
-/// Consecutive reads that are drawn together, at least, and for each that is in flight: between two such runs the
-/// disk is idle.
-const RUN: usize = 64;
-const RUN_FOR_EACH_IN_FLIGHT: usize = 16;
-/// Longer reads are cut.
-pub(super) const LONGEST: u64 = 4 << 20;
 /// Others may use the device by the so many-th part of what a round reads.
 const OTHERS: u64 = 20;
 /// Of so many reads, at least one request must be more than in contiguous files, or a model's error is taken for its cost.
 const FEW: u64 = 4;
 /// Reads in one piece last as long as when the device was probed, but for this factor.
 const AS_PROBED: f64 = 1.15;
+/// Reads count so often, so that each is a burst: there are more bursts then than any trace has requests.
+const MANY: u64 = 1 << 40;
 /// Reads that last as long as in contiguous files but for this share of the time are taken to last as long.
 const MODEL: f64 = 0.05;
 /// Rounds may differ by this share of their time, however little fragments cost.
 const SMALL: f64 = 0.01;
-/// More bursts of reads than any trace has.
-const MANY: u64 = 1 << 40;
-/// The most reads of which a sample is drawn: some ten MiB.
-const MOST_DRAWN: usize = 1 << 20;
-/// A folded access counts as so many at most.
-const MOST_TIMES: u32 = 64;
-
-/// Reads of files of one device.
-#[derive(Clone, Debug)]
-pub(super) struct Run {
-    /// The device number of the file system.
-    pub device: u64,
-    /// Index of the file, offset and bytes.
-    pub reads: Vec<(usize, ByteRange)>,
-}
-
 /// A sample.
 pub struct Sample {
     pub(super) files: Vec<SurveyedFile>,
@@ -69,52 +39,23 @@ pub struct Sample {
     one_more: BTreeMap<u64, OneMore>,
     /// All reads of the device that were recorded.
     pub(super) recorded: u64,
-    /// Reads in flight at a time.
-    pub(super) in_flight: u32,
     /// Bytes of the reads that were data, and no hole, when they were replayed first.
     pub(super) data_bytes: u64,
 }
 
 impl Sample {
-    /// Draws one from the trace that `plan` was made from.
-    ///
-    /// # Errors
-    /// As [`survey`](mod@crate::survey).
-    pub fn draw(
-        trace: Trace,
-        paths: &[PathBuf],
-        plan: &Plan,
-        most_in_flight: u32,
-        observe: &Observer,
-    ) -> Result<Self, Error> {
-        let Survey { files, devices, loads, ordered, .. } = survey(Some(trace), paths, observe)?;
-        let mut rng = Rng::with_seed(1);
-        let basis = plan.summary.basis.unwrap_or_default();
-        let in_flight = plan.summary.depth.round().clamp(1.0, most_in_flight.into()) as u32;
-        let mut recorded = 0;
-        let mut lists: BTreeMap<u64, Vec<(usize, Vec<ByteRange>)>> = BTreeMap::new();
-        for (index, file) in files.iter().enumerate() {
-            // Of what is compressed, reads past the cache may come from it after all.
-            if file.layout.extents().iter().any(|e| e.kind.is_encoded()) {
-                continue;
-            }
-            let mut ranges = fetched(file, basis, MOST_DRAWN / files.len().max(1));
-            if !ordered {
-                // What was read twice would be read twice in a row, and the rest by its place.
-                rng.shuffle(&mut ranges);
-            }
-            recorded += ranges.len() as u64;
-            lists.entry(file.layout.file.device).or_default().push((index, ranges));
-        }
-        let length = RUN.max(RUN_FOR_EACH_IN_FLIGHT * in_flight as usize);
-        let mut runs: Vec<Run> = Vec::new();
-        for (device, lists) in lists {
-            // What is in flight at a time is of any file; what follows is of the same one.
-            let reads = if in_flight > 1 { mixed(lists, &mut rng) } else { one_by_one(lists) };
-            runs.extend(reads.chunks(length).map(|reads| Run { device, reads: reads.to_vec() }));
-        }
-        rng.shuffle(&mut runs);
-        limit(&mut runs);
+    /// Draws one from the survey that `plan` was made from.
+    pub fn draw(survey: Survey, plan: &Plan, most_in_flight: u32) -> Self {
+        let Survey { files, devices, loads, ordered, .. } = survey;
+        let source = Source {
+            files: &files,
+            devices: &devices,
+            basis: plan.summary.basis.unwrap_or_default(),
+            ordered,
+            depth: plan.summary.depth,
+            most_in_flight,
+        };
+        let (runs, recorded) = reads::draw(&source, &mut Rng::with_seed(1));
         // What was seen is what matters here, not what would be chosen of it.
         let settings = Settings { policy: Policy::Gain, ..Settings::default() };
         let mut sample = Self {
@@ -126,12 +67,11 @@ impl Sample {
             moves: HashMap::new(),
             one_more: BTreeMap::new(),
             recorded,
-            in_flight,
             data_bytes: 0,
         };
         sample.forget_accesses();
         sample.predict_for(plan, BTreeMap::new());
-        Ok(sample)
+        sample
     }
 
     fn forget_accesses(&mut self) {
@@ -180,16 +120,15 @@ impl Sample {
             return Err(unclear("other programs used the device meanwhile"));
         }
         let as_it_is = |file: &SurveyedFile| file.layout.clone();
-        let now = self.summary(&self.runs, &as_it_is, BTreeMap::new());
-        let contiguous = self.summary(&self.runs, &contiguous, BTreeMap::new());
+        let now = self.bill(&self.runs, &as_it_is, BTreeMap::new());
+        let contiguous = self.bill(&self.runs, &contiguous, BTreeMap::new());
         let reads = self.size().0;
-        let more = now.requests_before.saturating_sub(contiguous.requests_before);
-        if more < reads / FEW {
+        if now.requests.saturating_sub(contiguous.requests) < reads / FEW {
             return Err(unclear("too few of the reads cross a break"));
         }
         let in_one_piece = self.in_one_piece();
-        let one_piece = self.summary(&in_one_piece, &as_it_is, BTreeMap::new());
-        let ratio = control(&in_one_piece)? / one_piece.seconds_before;
+        let one_piece = self.bill(&in_one_piece, &as_it_is, BTreeMap::new());
+        let ratio = control(&in_one_piece)? / one_piece.seconds();
         if !(1.0 / AS_PROBED..=AS_PROBED).contains(&ratio) {
             let why = format!(
                 "reads in one piece last {ratio:.2} times as long as when the device was probed"
@@ -198,17 +137,16 @@ impl Sample {
         }
         let seconds = rounds.median();
         let open = rounds.noise() * seconds;
-        if open > (seconds - contiguous.seconds_before).abs().max(seconds * SMALL) {
+        if open > (seconds - contiguous.seconds()).abs().max(seconds * SMALL) {
             return Err(unclear("the rounds differ by more than their fragments cost"));
         }
         // A model is not more exact than that.
-        let differ = (seconds / contiguous.seconds_before - 1.0).abs() > MODEL;
-        let seconds = if differ { seconds } else { contiguous.seconds_before };
-        let one_more = OneMore::of(seconds, reads, &now, &contiguous);
+        let differ = (seconds / contiguous.seconds() - 1.0).abs() > MODEL;
+        let seconds = if differ { seconds } else { contiguous.seconds() };
+        let one_more = OneMore::of(seconds, reads, now, contiguous);
         let one_more = one_more.ok_or_else(|| unclear("none of the reads crosses a break"))?;
         // A request costs no more than a read of its own, and saves no more.
-        let alone_ns =
-            one_piece.seconds_before * 1e9 / reads.max(1) as f64 * f64::from(self.in_flight);
+        let alone_ns = one_piece.ns as f64 / reads.max(1) as f64 * self.in_flight();
         if one_more.ns.abs() > alone_ns {
             return Err(unclear("fragments would cost more than reads of their own"));
         }
@@ -217,13 +155,11 @@ impl Sample {
 
     /// The first part of each read that is in one piece on the device.
     fn in_one_piece(&self) -> Vec<Run> {
-        let piece = |(file, range): &(usize, ByteRange)| {
-            let layout = &self.files[*file].layout;
-            let first = layout.fragments_within(*range).next();
-            (*file, first.map_or(*range, |fragment| fragment.range))
+        let piece = |read: &Read| {
+            let first = self.files[read.file].layout.fragments_within(read.range).next();
+            Read { range: first.map_or(read.range, |fragment| fragment.range), ..*read }
         };
-        let run =
-            |run: &Run| Run { device: run.device, reads: run.reads.iter().map(piece).collect() };
+        let run = |run: &Run| Run { reads: run.reads.iter().map(piece).collect(), ..*run };
         self.runs.iter().map(run).collect()
     }
 
@@ -235,7 +171,13 @@ impl Sample {
     /// Reads and bytes of one round.
     pub fn size(&self) -> (u64, u64) {
         let reads = self.runs.iter().flat_map(|run| &run.reads);
-        reads.fold((0, 0), |(n, bytes), (_, range)| (n + 1, bytes + range.len()))
+        reads.fold((0, 0), |(n, bytes), read| (n + 1, bytes + read.range.len()))
+    }
+
+    /// Reads in flight at a time, on average.
+    pub(super) fn in_flight(&self) -> f64 {
+        let all = self.runs.iter().map(|run| run.reads.len() as f64 * f64::from(run.in_flight));
+        all.sum::<f64>() / (self.size().0 as f64).max(1.0)
     }
 
     /// Seconds that are predicted for a round, as the files are and with the planned ranges contiguous.
@@ -297,29 +239,31 @@ impl Sample {
 
     /// Seconds that the planner predicts for these reads on these layouts.
     fn cost(&self, layout: &dyn Fn(&SurveyedFile) -> Layout) -> f64 {
-        self.summary(&self.runs, layout, self.one_more.clone()).seconds_before
+        self.bill(&self.runs, layout, self.one_more.clone()).seconds()
     }
 
     /// What the planner says of these reads on these layouts.
-    fn summary(
+    fn bill(
         &self,
         runs: &[Run],
         layout: &dyn Fn(&SurveyedFile) -> Layout,
         one_more: BTreeMap<u64, OneMore>,
-    ) -> Summary {
+    ) -> Bill {
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
         for run in runs {
             let mut last = None;
-            for (file, range) in &run.reads {
-                let follows = last.replace(*file) == Some(*file);
-                accesses[*file].push(Access { follows, ..direct(*range) });
+            for read in &run.reads {
+                let follows = last.replace(read.file) == Some(read.file);
+                accesses[read.file].push(Access { follows, ..access(read) });
             }
         }
         let used = || self.files.iter().zip(&accesses).filter(|(_, seen)| !seen.is_empty());
         // The depth is that of the replay: a read is a burst, and the others are in flight when it begins.
+        let before: u64 = runs.iter().map(Run::in_flight_before).sum();
+        let bursts: u64 = runs.iter().map(|run| run.reads.len() as u64).sum();
         let at_depth = |load: &ObservedLoad| ObservedLoad {
-            read_bursts: MANY,
-            bursts_before: Some(u64::from(self.in_flight - 1) * MANY),
+            read_bursts: bursts * MANY,
+            bursts_before: Some(before * MANY),
             ..load.clone()
         };
         let loads = self.loads.iter().map(|(device, load)| (*device, at_depth(load))).collect();
@@ -342,7 +286,7 @@ impl Sample {
             timed: Timed { one_more, why_not: None },
             ..Survey::default()
         };
-        fragmend_plan::make(survey, &self.settings).summary
+        Bill::before(&fragmend_plan::make(survey, &self.settings).summary)
     }
 
     /// The file of an error, for people.
@@ -351,29 +295,18 @@ impl Sample {
     }
 }
 
-/// The reads of files, file by file.
-fn one_by_one(lists: Vec<(usize, Vec<ByteRange>)>) -> Vec<(usize, ByteRange)> {
-    let reads = |(file, ranges): (usize, Vec<ByteRange>)| {
-        ranges.into_iter().map(move |range| (file, range))
-    };
-    lists.into_iter().flat_map(reads).collect()
-}
-
-/// The reads of files, those of each in their order, and of which file the next one is at random: when each was done is not
-/// known.
-fn mixed(lists: Vec<(usize, Vec<ByteRange>)>, rng: &mut Rng) -> Vec<(usize, ByteRange)> {
-    let mut turns: Vec<usize> = Vec::new();
-    for (n, (_, ranges)) in lists.iter().enumerate() {
-        turns.extend(std::iter::repeat_n(n, ranges.len()));
+/// A read as the trace has it.
+fn access(read: &Read) -> Access {
+    Access {
+        offset: read.range.start,
+        length: read.range.len() as u32,
+        count: 1,
+        thread: 0,
+        op: if read.missed { Op::Miss } else { Op::Read },
+        direct: !read.missed,
+        windowed: false,
+        follows: false,
     }
-    rng.shuffle(&mut turns);
-    let mut lists: Vec<_> =
-        lists.into_iter().map(|(file, ranges)| (file, ranges.into_iter())).collect();
-    let next = |n: usize| {
-        let (file, ranges) = &mut lists[n];
-        ranges.next().map(|range| (*file, range))
-    };
-    turns.into_iter().filter_map(next).collect()
 }
 
 /// The layout of a file if all of its data were in one extent but for its holes.
@@ -384,74 +317,6 @@ fn contiguous(file: &SurveyedFile) -> Layout {
         layout.push(Extent { physical, ..*extent });
     }
     layout
-}
-
-/// Leaves out what is beyond the limits of a round.
-fn limit(runs: &mut Vec<Run>) {
-    let (mut reads, mut bytes) = (0, 0);
-    let mut files: Vec<usize> = Vec::new();
-    runs.retain_mut(|run| {
-        run.reads.retain(|(file, range)| {
-            let known = files.contains(file);
-            let fits = reads < MOST_READS
-                && bytes + range.len() <= MOST_BYTES
-                && (known || files.len() < MOST_FILES);
-            if fits {
-                (reads, bytes) = (reads + 1, bytes + range.len());
-                files.extend((!known).then_some(*file));
-            }
-            fits
-        });
-        !run.reads.is_empty()
-    });
-}
-
-fn direct(range: ByteRange) -> Access {
-    Access {
-        offset: range.start,
-        length: range.len() as u32,
-        count: 1,
-        thread: 0,
-        op: Op::Read,
-        direct: true,
-        windowed: false,
-        follows: false,
-    }
-}
-
-/// The reads of the device by a file's accesses, in whole blocks, none longer than [`LONGEST`]. A trace may say anything: where
-/// there would be more than `most`, each access counts once and with its first bytes, or only some of them.
-fn fetched(file: &SurveyedFile, basis: Basis, most: usize) -> Vec<ByteRange> {
-    let most = most.max(MOST_READS);
-    let size = file.layout.size / file.block_bytes * file.block_bytes;
-    let mut cache = PageCache::new(file.layout.size, file.window);
-    let mut out = Vec::new();
-    let parts =
-        |a: &Access| (u64::from(a.length) / LONGEST + 2) * u64::from(a.count.min(MOST_TIMES));
-    let many = file.accesses.iter().map(parts).fold(0, u64::saturating_add) > most as u64;
-    let mut take = |range: ByteRange, times: u32| {
-        let whole = range.align_outward(file.block_bytes);
-        let whole = whole.intersect(ByteRange { start: 0, end: size });
-        let (times, steps) = if many { (1, 1) } else { (times, usize::MAX) };
-        for _ in 0..times {
-            let parts = whole.steps(LONGEST).filter(|part| !part.is_empty()).take(steps);
-            out.extend(parts.take(most.saturating_sub(out.len())));
-        }
-    };
-    let every = if many { file.accesses.len() / most + 1 } else { 1 };
-    for access in file.accesses.iter().step_by(every) {
-        let times = access.count.min(MOST_TIMES);
-        let range = access.range();
-        match (access.op, basis) {
-            (Op::Read, _) if access.direct => take(range, times),
-            (Op::Miss, Basis::MissesRecorded) => take(range, times),
-            (Op::Read | Op::Fault, Basis::ImitatedCache | Basis::AssumedCold) => {
-                cache.read(access.thread, range, |fetch| take(fetch, 1));
-            }
-            _ => {}
-        }
-    }
-    out
 }
 
 #[cfg(test)]

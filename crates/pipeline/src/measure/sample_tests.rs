@@ -1,10 +1,12 @@
 //! Samples: what is drawn, what is predicted, and what timed reads say.
 
 use super::*;
+use crate::measure::reads::{MOST_BYTES, MOST_DRAWN, MOST_READS, fetched, limit};
 use fragmend_apply::measurement::MeasuredBy;
 use fragmend_layout::{
     CostModel, CostSource, DeviceKind, DeviceProfile, ExtentKind, FsKind, RequestCost,
 };
+use fragmend_plan::Basis;
 
 const BLOCK: u64 = 4096;
 
@@ -30,6 +32,11 @@ fn file(accesses: Vec<Access>) -> SurveyedFile {
     SurveyedFile::new("/mnt/file".into(), layout, accesses, &device())
 }
 
+/// A direct read of the first file.
+fn read(range: ByteRange) -> Read {
+    Read { file: 0, range, missed: false }
+}
+
 fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
     let file = file(Vec::new());
     let range = |(from, to): &(u64, u64)| ByteRange { start: from * BLOCK, end: to * BLOCK };
@@ -37,7 +44,7 @@ fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
     let whole = ByteRange { start: 0, end: 8 * BLOCK };
     Sample {
         files: vec![file],
-        runs: vec![Run { device: 7, reads: vec![(0, whole); 10] }],
+        runs: vec![Run { device: 7, in_flight, reads: vec![read(whole); 10] }],
         devices: vec![device()],
         loads: BTreeMap::from([(7, ObservedLoad::default())]),
         settings: Settings::default(),
@@ -45,7 +52,6 @@ fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
         one_more: BTreeMap::new(),
         recorded: 10,
         data_bytes: 0,
-        in_flight,
     }
 }
 
@@ -73,6 +79,7 @@ fn drive() -> Device {
         burst_ns: 100_000 + 5_000 * u64::from(in_flight - 1),
         interval_ns: 100_000 / u64::from(in_flight),
         split_ns: (in_flight > 1).then(|| 100_000 + 1_000 * u64::from(in_flight - 1)),
+        stream_ns: None,
     };
     let reads = [4096, 65536].into_iter().flat_map(|bytes| [1, 8, 32].map(|n| cost(bytes, n)));
     let cost = CostModel::new(CostSource::Probed, reads.collect(), Vec::new()).unwrap();
@@ -110,48 +117,51 @@ fn what_fragments_cost_is_what_reads_last_longer_than_in_one_piece() {
     assert!(sample(device()).one_more(&rounds, |_| Ok(0.001)).is_err());
     let mut few = sample(drive());
     let one = ByteRange { start: 0, end: BLOCK };
-    few.runs[0].reads.extend([(0, one); 500]);
+    few.runs[0].reads.extend([read(one); 500]);
     let why = few.one_more(&rounds, |_| Ok(0.051)).unwrap_err().detail;
     assert!(why.contains("too few"), "{why}");
 }
 
 #[test]
 fn a_trace_of_endless_reads_is_drawn_from_in_bounds() {
-    let long =
-        Access { count: u32::MAX, length: u32::MAX, ..direct(ByteRange { start: 0, end: 1 }) };
+    let long = Access {
+        count: u32::MAX,
+        length: u32::MAX,
+        ..access(&read(ByteRange { start: 0, end: 1 }))
+    };
     let mut file = file(vec![long; 100_000]);
     file.layout = Layout::new(file.layout.file, 1 << 40);
     for most in [0, 1 << 12, MOST_DRAWN] {
-        let drawn = fetched(&file, Basis::MissesRecorded, most);
+        let drawn = fetched(0, &file, Basis::MissesRecorded, most);
         assert!((1..=most.max(MOST_READS)).contains(&drawn.len()), "{}", drawn.len());
     }
 }
 
 #[test]
 fn what_reached_the_device_is_replayed_within_limits() {
-    let access = |op, is_direct, at: u64, bytes: u32| Access {
+    let seen = |op, is_direct, at: u64, bytes: u32| Access {
         op,
         direct: is_direct,
         length: bytes,
-        ..direct(ByteRange { start: at, end: at + 1 })
+        ..access(&read(ByteRange { start: at, end: at + 1 }))
     };
-    let seen = vec![
-        access(Op::Read, false, 0, 100),
-        access(Op::Miss, false, 0, 100),
-        access(Op::Read, true, 3 * BLOCK, 4096),
-        access(Op::Write, true, 0, 4096),
-        access(Op::Read, true, 7 * BLOCK, 1 << 20),
+    let accesses = vec![
+        seen(Op::Read, false, 0, 100),
+        seen(Op::Miss, false, 0, 100),
+        seen(Op::Read, true, 3 * BLOCK, 4096),
+        seen(Op::Write, true, 0, 4096),
+        seen(Op::Read, true, 7 * BLOCK, 1 << 20),
     ];
     let blocks = |basis| -> Vec<(u64, u64)> {
-        let ranges = fetched(&file(seen.clone()), basis, MOST_DRAWN);
-        ranges.into_iter().map(|r| (r.start / BLOCK, r.end / BLOCK)).collect()
+        let ranges = fetched(0, &file(accesses.clone()), basis, MOST_DRAWN);
+        ranges.into_iter().map(|r| (r.range.start / BLOCK, r.range.end / BLOCK)).collect()
     };
     assert_eq!(blocks(Basis::MissesRecorded), [(0, 1), (3, 4), (7, 8)]);
     // Without misses the page cache is imitated, with its readahead.
     let imitated = blocks(Basis::AssumedCold);
     assert!(imitated.len() == 3 && imitated[0].1 >= 1, "{imitated:?}");
     let range = ByteRange { start: 0, end: 1 << 20 };
-    let mut runs = vec![Run { device: 7, reads: vec![(0, range); 100] }];
+    let mut runs = vec![Run { device: 7, in_flight: 1, reads: vec![read(range); 100] }];
     limit(&mut runs);
     assert_eq!(runs[0].reads.len() as u64, MOST_BYTES >> 20);
 }

@@ -152,12 +152,14 @@ mod tests {
             burst_ns: REQUEST_NS * u64::from(in_flight),
             interval_ns: REQUEST_NS,
             split_ns: None,
+            stream_ns: None,
         };
         let model = CostModel::new(CostSource::Probed, [1, 64].map(cost).to_vec(), Vec::new());
         Arc::new(Costs {
             model: model.unwrap(),
             depth: 1.0,
             depth_seen: false,
+            streams: None,
             far_ns: 0,
             price,
             min_gain_s_per_gib: 0.0,
@@ -185,6 +187,7 @@ mod tests {
                 range: ByteRange { start: *start, end: *end },
                 seen: *seen,
                 fetches: *seen,
+                streamed: false,
             })
             .collect();
         requests.sort();
@@ -242,7 +245,7 @@ mod tests {
             layout.push(Extent { logical, physical, length: 1 << 16, kind: ExtentKind::Data });
         }
         let range = |start: u64, end: u64| ByteRange { start: start << 16, end: end << 16 };
-        let read = Request { range: range(0, 3), seen: 5, fetches: 5 };
+        let read = Request { range: range(0, 3), seen: 5, fetches: 5, streamed: false };
         let f = Analysed::of(vec![read], &layout, LIMITS, 4096, false, Arc::new(costs));
         // By the weights and by the costs themselves: 5 times a long seek that was a short one.
         let part = (f.crossings().gain(range(1, 3)), f.saved_ns(&[range(1, 3)]));

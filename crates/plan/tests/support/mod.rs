@@ -32,7 +32,14 @@ pub fn eight_abreast() -> CostModel {
 pub fn model(ns: impl Fn(u64, u32) -> [u64; 2]) -> CostModel {
     let cost = |request_bytes: u64, in_flight: u32| {
         let [burst_ns, interval_ns] = ns(request_bytes, in_flight);
-        RequestCost { request_bytes, in_flight, burst_ns, interval_ns, split_ns: None }
+        RequestCost {
+            request_bytes,
+            in_flight,
+            burst_ns,
+            interval_ns,
+            split_ns: None,
+            stream_ns: None,
+        }
     };
     let reads = [BLOCK, MIB].into_iter().flat_map(|bytes| (1..=64).map(move |n| (bytes, n)));
     let reads = reads.map(|(bytes, n)| cost(bytes, n)).collect();

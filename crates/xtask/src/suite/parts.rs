@@ -8,8 +8,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The names of tests with a disk of this machine, and with a guest, begin with these.
-const OF_THEIR_OWN: [&str; 2] = ["loop_", "uml_"];
+/// The names of tests with a disk of this machine begin with this.
+pub(super) const WITH_DISK: &str = "loop_";
+/// The names of tests with a guest begin with this.
+pub(super) const WITH_GUEST: &str = "uml_";
+const OF_THEIR_OWN: [&str; 2] = [WITH_DISK, WITH_GUEST];
 
 /// How a line of the test harness begins that says how many passed.
 const RESULT: &str = "test result: ";

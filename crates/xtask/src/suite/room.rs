@@ -1,6 +1,7 @@
 //! Where a binary runs, and beside which others.
 
 use super::binary::Binary;
+use super::parts::{WITH_DISK, WITH_GUEST};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Seconds after which a process counts as hung on the disks of this machine: none needs half as long.
@@ -93,9 +94,9 @@ impl Room {
         let mut room = Self::Nowhere;
         for test in tests {
             let name = test.rsplit("::").next().unwrap_or(test);
-            if name.starts_with("loop_") {
+            if name.starts_with(WITH_DISK) {
                 return Self::Machine;
-            } else if name.starts_with("uml_") {
+            } else if name.starts_with(WITH_GUEST) {
                 room = Self::Elsewhere;
             }
         }

@@ -26,11 +26,8 @@ pub(super) enum Before {
 
 impl Before {
     /// The reads that were timed before the plan was made.
-    pub fn replayed(timed: Result<Timed, CouldNot>) -> Self {
-        match timed {
-            Ok(Timed { sample, rounds, .. }) => Self::Replayed(sample, rounds),
-            Err(why) => Self::Nothing(why),
-        }
+    pub fn replayed(timed: Timed) -> Self {
+        Self::Replayed(timed.sample, timed.rounds)
     }
 
     /// The measurement, once the plan was carried out.
