@@ -283,7 +283,7 @@ fn plan(
         op: Op::Read,
         direct: true,
         windowed: false,
-        turn: 0,
+        rank: 0,
     };
     let accesses = reads.iter().map(access).collect();
     let file = SurveyedFile::new("/mnt/f".into(), layout.clone(), accesses, &device);

@@ -61,7 +61,7 @@ pub struct Access {
     pub windowed: bool,
     /// The rank of the access among those that have reached its device, in the order in which they were done, from 1 on: of two
     /// with neighbouring ranks, one began where the other had left the head of a disk. 0 where the order was not kept.
-    pub turn: u32,
+    pub rank: u32,
 }
 
 impl Access {

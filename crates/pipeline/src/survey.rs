@@ -39,6 +39,7 @@ pub fn survey(
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
             survey.misses = trace.meta.has_misses();
             survey.unread = trace.skipped;
+            survey.unseen = trace.unseen.into_iter().map(|f| (f.file, f.accesses)).collect();
             let places = trace.meta.sampling.map(|sampling| sampling.places_ppm);
             let device_reads = observed::device_reads(&trace.meta);
             survey.part = places

@@ -86,7 +86,7 @@ fn loop_from_a_recording_to_receipts() {
     assert!(is_intact(&file, SIZE).unwrap());
 }
 
-/// Reads a cached file again and again, and then a part of another one past the cache, in less than a turn of 20 ms.
+/// Reads a cached file again and again, and then a part of another one past the cache, in some milliseconds.
 const BURST: &str = "
 import mmap, os, sys, time
 cached = os.open(sys.argv[1] + '/file', os.O_RDONLY)

@@ -23,7 +23,7 @@ fn read_of(path: &Path) -> FileAccesses {
         op: Op::Read,
         direct: true,
         windowed: false,
-        turn: 1,
+        rank: 1,
     };
     FileAccesses {
         file: FileId { device: found.dev(), inode: found.ino(), generation },

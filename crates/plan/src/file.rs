@@ -146,6 +146,10 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
+fn is_nothing(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
 impl PlannedRange {
     /// The range as a [`ByteRange`]; it ends at `u64::MAX` instead of wrapping around.
     pub fn range(&self) -> ByteRange {
@@ -154,7 +158,8 @@ impl PlannedRange {
 }
 
 /// What a plan comes to. Times and requests are predictions for one replay of what was recorded, as far as it reached the
-/// device by `basis`.
+/// device by `basis`. Where a part of all places was recorded at a time, that is all accesses to ranges of which the recording
+/// has one; `unseen_seconds_before` is for the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Seconds that one replay waits for the device as the files are now. On a disk, the way from the read before to the
@@ -170,6 +175,16 @@ pub struct Summary {
     #[schemars(extend("x-unit" = "seconds"))]
     #[serde(default)]
     pub seconds_saved: f64,
+    /// Seconds that one replay waits besides, for accesses that a recording of a part of all places at a time stands for, and
+    /// that were in ranges which it has not seen. They are in no other figure but `accesses`.
+    #[schemars(extend("x-unit" = "seconds"))]
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub unseen_seconds_before: f64,
+    /// Seconds of these that would be saved if ranges were contiguous that are like those of this plan: a plan from everything
+    /// would save about as much more.
+    #[schemars(extend("x-unit" = "seconds"))]
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub unseen_seconds_saved: f64,
     /// Bytes that would be moved (read once and written once).
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes_to_move: u64,

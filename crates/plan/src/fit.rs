@@ -1,7 +1,7 @@
 //! A plan is never larger than what its reader accepts: a user may have any number of fragmented files, with
 //! paths of control characters, each of which is six bytes of JSON.
 
-use crate::file::{LeftAlone, Plan, PlannedFile};
+use crate::file::{LeftAlone, Plan, PlannedFile, Summary};
 use crate::parallel;
 use fragmend_layout::PathText;
 use serde::Serialize;
@@ -58,6 +58,8 @@ fn first<T: Serialize + Sync>(list: &[T], most: u64) -> (usize, u64) {
 /// Corrects the summary for files that were removed.
 fn leave_out(plan: &mut Plan, out: &[PlannedFile]) {
     let Plan { summary, files, .. } = plan;
+    let saved = |summary: &Summary| (summary.seconds_before - summary.seconds_after).max(0.0);
+    let all = saved(summary);
     for range in out.iter().flat_map(|f| &f.ranges) {
         summary.ranges -= 1;
         summary.bytes_to_move -= range.length;
@@ -69,6 +71,8 @@ fn leave_out(plan: &mut Plan, out: &[PlannedFile]) {
     }
     summary.requests_after = summary.requests_after.min(summary.requests_before);
     summary.seconds_after = summary.seconds_after.min(summary.seconds_before);
+    let kept = if all > 0.0 { saved(summary) / all } else { 0.0 };
+    summary.unseen_seconds_saved *= kept;
     // One file may have several entries, one after the other.
     summary.files = files.chunk_by(|a, b| a.file == b.file).count() as u64;
 }

@@ -17,6 +17,7 @@
 //! | [`fragments`] | how a request is split and what it costs, now and after a move |
 //! | [`ways`], [`between`] | the way of a disk's head from one read to the next, within a file and from one to another |
 //! | [`slow`] | what reads lose in ranges that are slow in one fragment |
+//! | [`unseen`] | what a thinned out recording stands for, and has not seen |
 //! | [`outlook`] | one replay in time, and what each break costs |
 //! | [`select`] | the policies |
 //! | `choose` | what a policy wants, judged by the costs themselves |
@@ -52,6 +53,7 @@ pub mod select;
 pub mod slow;
 pub mod source;
 pub mod survey;
+pub mod unseen;
 pub mod verdict;
 pub mod ways;
 pub mod wear;

@@ -18,10 +18,11 @@ use crate::select::{Analysed, Candidate};
 use crate::slow::{self, Losses, with_slow};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
+use crate::unseen;
 use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use crate::wear::wear;
-use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
+use fragmend_layout::{Access, ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -81,28 +82,27 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         ordered,
         timed,
         drives,
+        unseen: like_these,
         ..
     } = survey;
-    files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
     let basis = Basis::of(traced, misses, settings.assume_cold);
-    let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
+    let accesses = files.iter().flat_map(|f| &f.accesses).chain(like_these.values().flatten());
+    let accesses = accesses.map(|a| u64::from(a.count)).sum::<u64>();
     let mut costs = costs_of(&devices, &loads, &timed, settings);
     // Accesses and extents need most of the memory: they are freed file by file.
-    let both = parallel::map_owned(files, |file| {
+    let files = unseen::beside(files, like_these);
+    let both = parallel::map_owned(files, |(file, unseen)| {
         let costs = costs[&file.layout.file.device].clone();
-        analyse(file, basis, settings, costs)
+        analyse(file, &unseen, basis, settings, costs)
     });
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
     at_depth(&mut costs, &loads, &kept, &mut analysed);
-    for file in analysed.iter_mut().filter(|file| !file.slow.is_empty()) {
-        file.slow = slow::weigh(file);
-    }
+    analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
     let cold = cool(&mut analysed, settings.hot_fraction);
 
-    let device = |i: usize| kept[i].file.device;
-    let between = Between::of(&mut analysed, device);
+    let between = Between::of(&mut analysed, |i| kept[i].file.device);
     let chosen = choose(&analysed, &between, settings);
     let (chosen, over_budget_bytes) = with_slow(&analysed, chosen, settings.budget_bytes);
     let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
@@ -115,13 +115,15 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         left_shared_bytes: left_shared(&kept, &analysed, settings),
         ..sum_up(&kept, &analysed, &between, &outlooks, &cold, &moves)
     };
+    unseen::enter(&mut summary, &analysed, &moves);
     sources(&mut summary, &devices, &costs, &kept, &outlooks);
     if basis.is_traced() && !ordered && costs.values().any(|c| c.seeks()) {
         add_note(&mut summary, NO_ORDER);
     }
     was_timed(&mut summary, timed);
+    let beside = analysed.iter().map(unseen::outlook).chain([between.outlook(&analysed)]);
     let case = Case {
-        outlook: outlooks.into_iter().chain([between.outlook(&analysed)]).sum(),
+        outlook: beside.chain(outlooks).sum(),
         basis,
         min_gain_s_per_gib: summary.min_gain_s_per_gib,
         left_out: left_alone.len() as u64 + unread,
@@ -186,12 +188,14 @@ fn at_depth(
         let on_it = |(k, _): &(&Kept, &mut Analysed)| k.file.device == *device;
         let (mut fetches, mut streamed, mut requests) = (0u128, 0u128, 0u128);
         for (_, file) in kept.iter().zip(analysed.iter_mut()).filter(on_it) {
-            let fetched = file.requests.iter().filter(|r| r.fetches > 0);
-            file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
-                fetches += u128::from(r.fetches);
-                streamed += u128::from(r.fetches) * u128::from(r.streamed);
-                requests += u128::from(r.fetches) * u128::from(split.requests);
-            });
+            for of_file in [&file.requests, &file.unseen] {
+                let fetched = of_file.iter().filter(|r| r.fetches > 0);
+                file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
+                    fetches += u128::from(r.fetches);
+                    streamed += u128::from(r.fetches) * u128::from(r.streamed);
+                    requests += u128::from(r.fetches) * u128::from(split.requests);
+                });
+            }
         }
         let [requests, streamed] = [requests, streamed].map(|n| n as f64 / fetches.max(1) as f64);
         *of_device = Arc::new(Costs::clone(of_device).at_depth_of(load, requests, streamed));
@@ -255,6 +259,7 @@ fn nothing_moves(summary: &mut Summary) {
     (summary.space_cost_bytes, summary.slow_bytes) = (0, 0);
     summary.requests_after = summary.requests_before;
     summary.seconds_after = summary.seconds_before;
+    summary.unseen_seconds_saved = 0.0;
     (summary.seconds_saved, summary.saved_share, summary.file_system_share) = (0.0, 0.0, 0.0);
 }
 
@@ -320,9 +325,10 @@ fn after(file: &Analysed, before: Bill, cold: &[Request], moves: &[ByteRange]) -
     requests + fragments.replay(cold, limit, &mut clock) + Bill::way(beside)
 }
 
-/// Joins the entries of each file into one, under its first name: a file that was renamed while files were
-/// listed may have been seen under both names.
+/// Sorts the files by their identity, and joins the entries of each into one, under its first name: a file that was
+/// renamed while files were listed may have been seen under both names.
 fn merge_same(files: &mut Vec<SurveyedFile>) {
+    files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     files.dedup_by(|again, first| {
         let same = again.layout.file == first.layout.file;
         if same {
@@ -363,6 +369,7 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
 
 fn analyse(
     file: SurveyedFile,
+    unseen: &[Access],
     basis: Basis,
     settings: &Settings,
     costs: Arc<Costs>,
@@ -370,16 +377,21 @@ fn analyse(
     let SurveyedFile { path, layout, accesses, slow, block_bytes, limits, window } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
     let mut head = Head::new(costs.seeks());
+    let of = |accesses: &[Access], head: &mut Head| {
+        requests::of(accesses, shape, &Bounds::of(&layout, window), basis, head)
+    };
     let requests = if basis.is_traced() {
-        requests::of(&accesses, shape, &Bounds::of(&layout, window), basis, &mut head)
+        of(&accesses, &mut head)
     } else {
         requests::sequential(&layout, shape)
     };
+    let unseen = of(unseen, &mut Head::new(false));
     drop(accesses);
     let ways = Ways::of(head, &layout, &costs);
     let mut analysed =
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
     (analysed.apart, analysed.ways) = (settings.policy == Policy::Gain, ways);
+    analysed.unseen = unseen;
     analysed.slow = Losses::new(slow);
     let (file, size, shared) = (layout.file, layout.size, layout.shared());
     (Kept { path, file, size, block_bytes, shared }, analysed)

@@ -187,7 +187,7 @@ mod tests {
             op: Op::Read,
             direct: false,
             windowed: false,
-            turn: 0,
+            rank: 0,
         }
     }
 

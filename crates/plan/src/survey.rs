@@ -24,6 +24,9 @@ pub struct Survey {
     pub left_alone: Vec<LeftAlone>,
     /// Whether the trace has what missed the page cache, besides or instead of what programs asked for.
     pub misses: bool,
+    /// Of a recording of a part of all places at a time: accesses that were not in ranges of which [`files`](Self::files)
+    /// have accesses, but in others like these, which were not recorded; by the file that they are like.
+    pub unseen: BTreeMap<FileId, Vec<Access>>,
     /// Accesses in the trace that cannot be true, or are of a later version, and were left out.
     pub unread: u64,
     /// Whether accesses that reached a device are in their order, and say which of them
@@ -246,7 +249,7 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
-            turn: 0,
+            rank: 0,
         };
         let seen =
             |inode| FileAccesses { file: Fixed::id(inode), path: None, accesses: vec![access] };

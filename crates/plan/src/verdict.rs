@@ -77,6 +77,7 @@ impl Thinned {
         let part = survey.part?;
         let share = f64::from(part.places_ppm) / 1e6;
         let accesses = survey.files.iter().flat_map(|file| &file.accesses);
+        let accesses = accesses.chain(survey.unseen.values().flatten());
         let reached = accesses.filter(|a| a.op == Op::Miss || (a.direct && a.op == Op::Read));
         let counts = reached.map(|a| u64::from(a.count)).fold(0, u64::saturating_add);
         // Counts stand for places that were not recorded as well: what was not seen explains nothing.
@@ -158,10 +159,23 @@ fn worth_it(summary: &Summary, time_share: f64) -> String {
         bytes => format!("; it would unshare {bytes} bytes, which needs as much space"),
     };
     format!(
-        "worth it: {} less waiting ({:.0} %) for {} bytes written{unshares}",
+        "worth it: {} less waiting ({:.0} %) for {} bytes written{unshares}{}",
         seconds(summary.seconds_saved),
         time_share * 100.0,
-        summary.bytes_to_move
+        summary.bytes_to_move,
+        and_more(summary)
+    )
+}
+
+/// What a recording of everything would come to besides, if that is more than a little.
+fn and_more(summary: &Summary) -> String {
+    let more = summary.unseen_seconds_saved;
+    if more < summary.seconds_saved * WORTH_SHARE {
+        return String::new();
+    }
+    format!(
+        "; ranges that were not recorded, and are not in this plan, would save about {} more: record for longer, or with a larger --overhead",
+        seconds(more)
     )
 }
 

@@ -3,7 +3,7 @@
 //! A read costs its requests and the seeks between them ([`crate::fragments`]). On a device that seeks, the way to its first
 //! byte is as long as these, and a move changes it: what was read one after the other in one fragment is torn where a moved
 //! range ends, and what was scattered over the disk is near to each other once it has moved. So where the order of the
-//! accesses is known ([`Access::turn`]), the ways are counted as well, as the file is and once ranges have moved; those from one
+//! accesses is known ([`Access::rank`]), the ways are counted as well, as the file is and once ranges have moved; those from one
 //! file to another are in [`crate::between`].
 //!
 //! Where ranges will be is not known when they are planned. They are staged together, so those of a file are taken to follow
@@ -34,7 +34,7 @@ struct Way {
 pub struct Head {
     seeks: bool,
     /// The rank of the last access; 0 where it has none.
-    turn: u32,
+    rank: u32,
     at: Option<u64>,
     ways: Vec<Way>,
     visits: Vec<Visit<u64>>,
@@ -65,18 +65,18 @@ pub struct Stop {
 impl Head {
     /// The head of a device; one that does not seek has no ways.
     pub fn new(seeks: bool) -> Self {
-        Self { seeks, turn: 0, at: None, ways: Vec::new(), visits: Vec::new() }
+        Self { seeks, rank: 0, at: None, ways: Vec::new(), visits: Vec::new() }
     }
 
     /// An access that may reach the device comes next.
     pub fn begin(&mut self, access: &Access) {
-        let goes_on = self.turn > 0 && self.turn.checked_add(1) == Some(access.turn);
+        let goes_on = self.rank > 0 && self.rank.checked_add(1) == Some(access.rank);
         if !goes_on {
             self.at = None;
         }
-        self.turn = access.turn;
+        self.rank = access.rank;
         if let (Some(_), Some(visit)) = (self.at, self.visits.last_mut()) {
-            visit.last = access.turn;
+            visit.last = access.rank;
         }
     }
 
@@ -87,14 +87,14 @@ impl Head {
         }
         let before = self.at.replace(range.end);
         self.ways.extend(before.map(|from| Way { to: range.start, from, count: 1 }));
-        if self.turn == 0 {
+        if self.rank == 0 {
             return;
         }
         match self.visits.last_mut() {
             Some(visit) if before.is_some() => visit.end = range.end,
             _ => {
                 let (start, end) = (range.start, range.end);
-                self.visits.push(Visit { first: self.turn, last: self.turn, start, end });
+                self.visits.push(Visit { first: self.rank, last: self.rank, start, end });
             }
         }
     }
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn the_head_is_lost_where_an_access_follows_none() {
-        let access = |turn| Access {
+        let access = |rank| Access {
             offset: 0,
             length: 4096,
             count: 1,
@@ -363,13 +363,13 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
-            turn,
+            rank,
         };
         let file = layout(&[0, 10, 20]);
         let gone = |turns: [u32; 3], seeks| {
             let mut head = Head::new(seeks);
-            for (block, turn) in (0..3).zip(turns) {
-                head.begin(&access(turn));
+            for (block, rank) in (0..3).zip(turns) {
+                head.begin(&access(rank));
                 head.pass(r(block, block + 1));
             }
             Ways::of(head, &file, &costs()).now_ns()

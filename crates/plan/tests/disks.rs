@@ -11,7 +11,7 @@ const GB: u64 = 1_000_000_000;
 
 /// The same reads, each where the one before has left the head.
 fn in_order(reads: &[Access]) -> Vec<Access> {
-    reads.iter().zip(1..).map(|(read, turn)| Access { turn, ..*read }).collect()
+    reads.iter().zip(1..).map(|(read, rank)| Access { rank, ..*read }).collect()
 }
 
 /// Plans for reads of these slots of 64 KiB, one after the other, on a file with extents of 64 KiB at these places.
@@ -90,8 +90,8 @@ fn in_turns(places: [u64; 2], apart: u64, settings: &Settings) -> Plan {
     let file = |n: u64| {
         let id = FileId { device: DEVICE, inode: 100 + n, generation: 1 };
         let layout = placed_in(id, &[0, 1, 2, 3].map(|slot| places[n as usize] + slot * apart));
-        let turn = |slot: u64| (2 * slot + n + 1) as u32;
-        let read = |slot: u64| Access { turn: turn(slot), ..read(slot * 64 * KIB, 64 * KIB, 1) };
+        let rank = |slot: u64| (2 * slot + n + 1) as u32;
+        let read = |slot: u64| Access { rank: rank(slot), ..read(slot * 64 * KIB, 64 * KIB, 1) };
         SurveyedFile::new(format!("/mnt/{n}").into(), layout, (0..4).map(read).collect(), &device)
     };
     let files = vec![file(0), file(1)];
@@ -164,18 +164,18 @@ proptest! {
     ) {
         let file = scattered(lengths.iter().map(|blocks| blocks * BLOCK));
         let blocks: u64 = lengths.iter().sum();
-        let mut turn = 0;
+        let mut rank = 0;
         let reads: Vec<Access> = raw
             .iter()
             .map(|(start, length, follows)| {
                 let start = start % blocks;
                 let length = (*length).min(blocks - start);
-                turn += if *follows { 1 } else { 2 };
-                Access { turn, ..read(start * BLOCK, length * BLOCK, 1) }
+                rank += if *follows { 1 } else { 2 };
+                Access { rank, ..read(start * BLOCK, length * BLOCK, 1) }
             })
             .collect();
         let unordered: Vec<Access> =
-            reads.iter().map(|read| Access { turn: 0, ..*read }).collect();
+            reads.iter().map(|read| Access { rank: 0, ..*read }).collect();
         let settings = any_gain(policy, budget.map(|blocks| blocks * BLOCK));
         let plan = |reads: &[Access], ordered| {
             let survey = Survey { ordered, ..deep(survey(&file, reads, &cost), others) };

@@ -117,6 +117,13 @@ fn lines(plan: &Plan) -> Vec<String> {
             bytes(s.whole_file_bytes)
         ),
     ];
+    if s.unseen_seconds_before > 0.0 {
+        lines.push(format!(
+            "   besides, about {} in ranges that were not recorded, of which {} could be saved",
+            time(s.unseen_seconds_before),
+            time(s.unseen_seconds_saved)
+        ));
+    }
     if s.slow_bytes > 0 {
         let slow = bytes(s.slow_bytes);
         lines.push(format!("   {slow} of it in one extent and yet slow: written anew"));

@@ -5,6 +5,11 @@
 #define COARSE (128 * 1024ULL)
 #define MAX_OFFSET 0x7fffffffffffffffULL
 
+static __always_inline int reaches_device(__u32 kind)
+{
+	return (kind & KIND_OP_MASK) == OP_MISS || kind & KIND_DIRECT;
+}
+
 static __always_inline int add_bytes(void *map, struct fold_key *key, __u64 bytes)
 {
 	struct fold_value *value = bpf_map_lookup_elem(map, key);
@@ -23,6 +28,8 @@ static __always_inline int add_some(void *map, struct fold_key *key, __u64 count
 	if (value) {
 		__sync_fetch_and_add(&value->count, count);
 		__sync_fetch_and_add(&value->bytes, bytes);
+		if (control.turns && reaches_device(key->kind))
+			value->last_ns = bpf_ktime_get_ns() - config.start_ns;
 		return 1;
 	}
 	first.first_ns = bpf_ktime_get_ns() - config.start_ns;
@@ -135,7 +142,7 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 		return done();
 	COUNT(s->events[op], 1);
 	COUNT(s->bytes[op], event->length);
-	if (op == OP_MISS || event->kind & KIND_DIRECT)
+	if (reaches_device(event->kind))
 		COUNT(s->device_events, 1);
 	if (config.fold) {
 		struct device *device = bpf_map_lookup_elem(&devices, &event->device);

@@ -119,10 +119,12 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 	if (fetch->event.length && fetch->end != index)
 		finish_fetch(fetch);
 	if (!fetch->event.length) {
-		__u32 weight = sampled(BPF_CORE_READ(inode, i_ino), index << config.page_shift);
+		__u32 weight = 0;
 
 		/* The first page decides about those that follow it, too. */
-		if (!weight || (fetch->start == NOT_SAMPLED && fetch->end == index)) {
+		if (fetch->start != NOT_SAMPLED || fetch->end != index)
+			weight = sampled(BPF_CORE_READ(inode, i_ino), index << config.page_shift);
+		if (!weight) {
 			fetch->start = NOT_SAMPLED;
 			fetch->end = end;
 			if (end >= fetch->to)

@@ -2,28 +2,43 @@
  *
  * What programs ask for is recorded in turns with pauses. What reaches the device is recorded all the time, but
  * perhaps in a part of all places only. A place is an aligned region of a file; a hash of its inode and region (SHARDS,
- * FAST'15) says to which part it belongs. The parts take turns, so that each place is recorded for the same time.
+ * FAST'15) says to which part it belongs. The parts take turns, so that each place is recorded for the same time: in
+ * each round all of them, in an order that differs from round to round, so that no load is in step with them.
  * Each event says how many it stands for. */
 #ifndef FRAGMEND_SAMPLING_H
 #define FRAGMEND_SAMPLING_H
 
 /* User space changes this during the recording. */
 struct control {
-	__u32 device_part; /* the part in which is recorded what reaches the device */
-	__u32 device_mask; /* the number of parts, a power of two, less one */
+	__u32 device_mask; /* the number of parts in which is recorded what reaches the device, a power of two, less one */
 	__u32 weight; /* what a program asks for stands for as many; 0 while that is not watched */
+	__u32 turns; /* whether the parts take turns; otherwise it is the first one all the time */
 	__u32 pad;
 };
 
-volatile struct control control = { 0, 0, 1, 0 };
+volatile struct control control = { 0, 1, 0, 0 };
 
-static __always_inline __u32 place_hash(__u64 inode, __u64 offset)
+static __always_inline __u32 mix(__u64 x)
 {
-	__u64 x = inode * 0x9e3779b97f4a7c15ULL + (offset >> config.region_shift);
-
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
 	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
 	return (x ^ x >> 31) >> 40;
+}
+
+static __always_inline __u32 place_hash(__u64 inode, __u64 offset)
+{
+	return mix(inode * 0x9e3779b97f4a7c15ULL + (offset >> config.region_shift));
+}
+
+/* The part, of `mask + 1`, whose turn it is. */
+static __always_inline __u32 part_now(__u64 mask)
+{
+	__u64 turn;
+
+	if (!control.turns)
+		return 0;
+	turn = (bpf_ktime_get_ns() - config.start_ns) >> TURN_SHIFT;
+	return turn ^ mix((turn & ~mask) * 0x9e3779b97f4a7c15ULL);
 }
 
 /* Whether what reaches the device there is recorded, and so stands for as many: one per part. */
@@ -31,7 +46,7 @@ static __always_inline __u32 sampled(__u64 inode, __u64 offset)
 {
 	__u32 mask = control.device_mask;
 
-	return !mask || !((place_hash(inode, offset) ^ control.device_part) & mask) ? mask + 1 : 0;
+	return !mask || !((place_hash(inode, offset) ^ part_now(mask)) & mask) ? mask + 1 : 0;
 }
 
 #endif

@@ -12,6 +12,8 @@ enum op { OP_READ, OP_WRITE, OP_FAULT, OP_MISS, OP_COUNT };
 
 #define MAX_DISKS 16
 
+#define TURN_SHIFT 21 /* of nanoseconds: how long one part of the places is recorded */
+
 struct event {
 	__u64 time_ns;
 	__u64 inode;
@@ -74,6 +76,7 @@ struct fold_key {
 struct fold_value {
 	__u64 count;
 	__u64 first_ns;
+	__u64 last_ns; /* of what reached the device while parts of the places take turns, when it did last; or 0 */
 	__u64 bytes; /* transferred by all accesses that were counted here */
 };
 
@@ -161,7 +164,7 @@ _Static_assert(sizeof(struct config) == 128, "as in shared.rs");
 _Static_assert(sizeof(struct device) == 8, "as in shared.rs");
 _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
-_Static_assert(sizeof(struct fold_value) == 24, "as in shared.rs");
+_Static_assert(sizeof(struct fold_value) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
 _Static_assert(sizeof(struct fetch) == 128, "as in shared.rs");
 _Static_assert(sizeof(struct disk) == 56 + 4 * BURSTS, "as in shared.rs");

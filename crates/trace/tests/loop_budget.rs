@@ -173,6 +173,59 @@ fn loop_busy_direct_io_is_sampled_by_places_in_turn() {
     assert_eq!(places.len(), 64, "the part goes round");
 }
 
+/// Files that are read once each, and one that is read again and again, in an eighth of the places at a time. What stands
+/// for others is told from what was read so often.
+#[test]
+fn loop_files_that_are_read_once_are_told_from_one_that_is_read_again() {
+    let image = image_with_file(16 << 20);
+    let (once, f) = (image.path().join("once"), image.path().join("f"));
+    std::fs::create_dir(&once).unwrap();
+    (0..FILES).for_each(|n| std::fs::write(once.join(format!("{n}")), [1; 4096]).unwrap());
+    image.sync();
+    let work = format!(
+        "
+import mmap, os, sys, time
+page = mmap.mmap(-1, 4096)
+for n in range({FILES}):
+    f = os.open(f'{{sys.argv[1]}}/{{n}}', os.O_RDONLY | os.O_DIRECT)
+    assert os.preadv(f, [page], 0) == 4096
+    os.close(f)
+f, end, n = os.open(sys.argv[2], os.O_RDONLY | os.O_DIRECT), time.time() + 1.5, 0
+while time.time() < end or n % 16:
+    os.preadv(f, [page], n % 16 << 20)
+    n += 1
+"
+    );
+    for fold in [None, Some(100_000)] {
+        let configure = |o: &mut Options| {
+            (o.overhead, o.places_shift, o.max_ranges) = (Some(100.0), 3, fold);
+        };
+        let (summary, whole) = traced(&image, configure, || python(&work, &[&once, &f]));
+        assert_eq!((summary.meta.lost, whole.unseen.len()), (0, 0));
+        let apart = Filter { unseen_apart: true, ..Filter::default() };
+        let trace = read(&image.scratch().join("trace.parquet"), &apart).unwrap();
+        // Of the files in `once` and of `f`.
+        let sums = |files: &[FileAccesses]| {
+            let is_f = |file: &FileAccesses| file.path.as_ref().is_some_and(|p| p.ends_with("f"));
+            let sum = |which: bool| {
+                let of = files.iter().filter(|file| is_f(file) == which);
+                of.flat_map(|f| &f.accesses).filter(|a| a.direct).map(|a| u64::from(a.count)).sum()
+            };
+            [sum(false), sum(true)] as [u64; 2]
+        };
+        let [all, seen, unseen] = [&whole.files, &trace.files, &trace.unseen].map(|f| sums(f));
+        println!("{all:?}: {seen:?} seen, {unseen:?} not; {:?}", whole.meta.sampling);
+        assert_eq!(all, [seen[0] + unseen[0], seen[1] + unseen[1]]);
+        // Each that was seen was seen once, and stands for eight.
+        assert_eq!(unseen[0], 7 * seen[0]);
+        assert!(all[0].abs_diff(FILES) < FILES / 4, "{}", all[0]);
+        assert!(unseen[1] < all[1] / 100, "{unseen:?}");
+    }
+}
+
+/// Files that are read once each.
+const FILES: u64 = 3000;
+
 /// Where the kernel does not show direct I/O by itself, it is taken from system calls and io_uring, and that is said.
 #[test]
 fn loop_without_its_tracepoints_direct_io_is_a_request_like_others() {

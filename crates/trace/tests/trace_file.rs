@@ -88,7 +88,7 @@ fn what_goes_in_comes_out_in_order() {
                 op: e.op,
                 direct: e.direct,
                 windowed: e.windowed,
-                turn: 0,
+                rank: 0,
             })
             .collect();
         assert!(found.accesses == expected, "file {n} differs");
@@ -421,7 +421,7 @@ fn what_reaches_the_device_stays_in_its_order_up_to_a_limit() {
     let kept = |fold_if_misses, up_to, cold| {
         let order = Some(Order { up_to, cold });
         let trace = read(&target, &Filter { fold_if_misses, order, ..Filter::default() }).unwrap();
-        let of = |a: &Access| (a.offset / 4096, a.turn);
+        let of = |a: &Access| (a.offset / 4096, a.rank);
         let misses = trace.files[0].accesses.iter().filter(|a| a.op == Op::Miss).map(of);
         (trace.ordered, misses.collect::<Vec<_>>())
     };
@@ -431,19 +431,19 @@ fn what_reaches_the_device_stays_in_its_order_up_to_a_limit() {
     for fold in [false, true] {
         assert_eq!(kept(fold, 9, false), (true, ordered.to_vec()), "{fold}");
         let (is_ordered, beyond) = kept(fold, 8, false);
-        assert!(!is_ordered && !beyond.iter().any(|(_, turn)| *turn > 0), "{fold}, {beyond:?}");
+        assert!(!is_ordered && !beyond.iter().any(|(_, rank)| *rank > 0), "{fold}, {beyond:?}");
     }
     assert_eq!(kept(true, 8, false).1.len(), 6, "the two equal ones are one");
     // For a cold start it is the order of what was asked for.
     let trace = |order| read(&target, &Filter { order, ..Filter::default() }).unwrap();
     let cold = trace(Some(Order { up_to: 9, cold: true }));
-    let turns = |trace: &Trace, n: usize| -> Vec<u32> {
-        trace.files[n].accesses.iter().map(|a| a.turn).collect()
+    let ranks = |trace: &Trace, n: usize| -> Vec<u32> {
+        trace.files[n].accesses.iter().map(|a| a.rank).collect()
     };
     assert!(cold.ordered);
-    assert_eq!((turns(&cold, 0), turns(&cold, 1)), (vec![0; 7], vec![1, 2, 0]));
+    assert_eq!((ranks(&cold, 0), ranks(&cold, 1)), (vec![0; 7], vec![1, 2, 0]));
     // Not asked for, there is none; and a folded recording has none.
-    assert!(!trace(None).ordered && turns(&trace(None), 0).iter().all(|turn| *turn == 0));
+    assert!(!trace(None).ordered && ranks(&trace(None), 0).iter().all(|rank| *rank == 0));
     write(&Meta { folded: true, ..whole });
     assert!(!kept(false, 9, false).0 && !kept(true, 9, false).0);
 }

@@ -77,7 +77,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         } else {
             survey::order(&fragmend_trace::read_meta(path)?, settings.assume_cold)
         };
-        let filter = Filter { fold_if_misses: !settings.assume_cold, order, ..Filter::default() };
+        let fold_if_misses = !settings.assume_cold;
+        let filter = Filter { fold_if_misses, order, unseen_apart: true, ..Filter::default() };
         fragmend_trace::read(path, &filter)
     };
     let trace = args.trace.as_ref().map(read).transpose()?;

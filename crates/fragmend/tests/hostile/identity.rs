@@ -35,7 +35,7 @@ fn pathless(files: &[FileId]) -> Vec<FileAccesses> {
         op: Op::Read,
         direct: true,
         windowed: false,
-        turn: 0,
+        rank: 0,
     };
     let seen = |file: &FileId| FileAccesses { file: *file, path: None, accesses: vec![access] };
     files.iter().map(seen).collect()

@@ -250,13 +250,13 @@ impl Sample {
         one_more: BTreeMap<u64, OneMore>,
     ) -> Bill {
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
-        let mut turn = 0;
+        let mut rank = 0;
         for run in runs {
             // What the disk does between two runs is not known.
-            turn += 1;
+            rank += 1;
             for read in &run.reads {
-                turn += 1;
-                accesses[read.file].push(Access { turn, ..access(read) });
+                rank += 1;
+                accesses[read.file].push(Access { rank, ..access(read) });
             }
         }
         let used = || self.files.iter().zip(&accesses).filter(|(_, seen)| !seen.is_empty());
@@ -307,7 +307,7 @@ fn access(read: &Read) -> Access {
         op: if read.missed { Op::Miss } else { Op::Read },
         direct: !read.missed,
         windowed: false,
-        turn: 0,
+        rank: 0,
     }
 }
 

@@ -28,7 +28,9 @@ use std::sync::{Arc, OnceLock};
 pub struct Analysed {
     /// Distinct requests in ascending order; those that are not hot enough are left out.
     pub requests: Vec<Request>,
-    /// Length of the longest of them in bytes.
+    /// Requests that are like these, and were not seen ([`crate::unseen`]); in ascending order.
+    pub unseen: Vec<Request>,
+    /// Length of the longest of `requests` in bytes.
     pub longest_request: u64,
     /// Their overlap windows.
     pub windows: Vec<Window>,
@@ -69,6 +71,7 @@ impl Analysed {
             longest_request: requests.iter().map(|r| r.range.len()).max().unwrap_or(0),
             windows: merge::windows(&requests),
             requests,
+            unseen: Vec::new(),
             fragments: Fragments::of(layout, &costs.model),
             runs: runs.into_iter().map(|r| r.align_outward(block)).collect(),
             breaks: layout.breaks().collect(),

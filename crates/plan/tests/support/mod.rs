@@ -85,7 +85,7 @@ pub fn read(offset: u64, length: u64, count: u32) -> Access {
         op: Op::Read,
         direct: true,
         windowed: false,
-        turn: 0,
+        rank: 0,
     }
 }
 

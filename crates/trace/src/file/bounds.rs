@@ -13,7 +13,7 @@
 //!
 //! The writer's own files are far below all limits: `tests/hostile_traces.rs` tests both sides.
 
-use super::schema::ROW_GROUP_ROWS;
+use super::schema::{ROW_GROUP_ROWS, column};
 use super::source::Source;
 use super::thrift::Walk;
 use fragmend_sys::memory;
@@ -84,13 +84,20 @@ pub(super) fn pages(
         return Err("a row group of more rows than any has".into());
     }
     for &index in columns {
-        let column = group.columns().get(index).ok_or("a row group lacks a column")?;
-        pages_of(source, column, rows as i64)?;
+        let chunk = group.columns().get(index).ok_or("a row group lacks a column")?;
+        // Its decoder needs no memory but that of its values.
+        let may_be_deltas = index == column::TIME;
+        pages_of(source, chunk, rows as i64, may_be_deltas)?;
     }
     Ok(())
 }
 
-fn pages_of(source: &Source, column: &ColumnChunkMetaData, rows: i64) -> Result<(), Reason> {
+fn pages_of(
+    source: &Source,
+    column: &ColumnChunkMetaData,
+    rows: i64,
+    may_be_deltas: bool,
+) -> Result<(), Reason> {
     let first = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let mut at = u64::try_from(first.min(column.data_page_offset()))?;
     let length = u64::try_from(column.compressed_size())?;
@@ -112,7 +119,7 @@ fn pages_of(source: &Source, column: &ColumnChunkMetaData, rows: i64) -> Result<
         if !(0..=rows).contains(&page.values) {
             return Err("a page of more values than there are rows".into());
         }
-        if !page.known {
+        if !(page.known || page.deltas && may_be_deltas) {
             return Err("a page in an encoding that traces do not have".into());
         }
     }
@@ -127,6 +134,8 @@ struct PageHead {
     values: i64,
     /// Whether it is a dictionary, or data in one of the encodings that the writer uses.
     known: bool,
+    /// Whether it is data that are differences of each value to the one before, as the writer has them of times.
+    deltas: bool,
 }
 
 /// Reads a page header (`PageHeader` in parquet.thrift).
@@ -136,6 +145,7 @@ fn page(bytes: &[u8]) -> Option<PageHead> {
     const PLAIN: i64 = 0;
     const PLAIN_DICTIONARY: i64 = 2;
     const RLE: i64 = 3;
+    const DELTA_BINARY_PACKED: i64 = 5;
     const RLE_DICTIONARY: i64 = 8;
     let mut walk = Walk::new(bytes);
     let (mut kind, mut uncompressed, mut compressed) = (None, None, None);
@@ -168,15 +178,16 @@ fn page(bytes: &[u8]) -> Option<PageHead> {
         *slot = Some(walk.integer(field)?);
         Some(true)
     })?;
-    let (values, known) = match (kind?, heads) {
+    let (values, known, deltas) = match (kind?, heads) {
         (DATA, [Some((values, encoding, levels)), _]) => {
             let known = [PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&encoding);
-            (values, known && levels == Some(RLE))
+            let deltas = encoding == DELTA_BINARY_PACKED;
+            (values, known && levels == Some(RLE), deltas && levels == Some(RLE))
         }
         (DICTIONARY, [_, Some((values, encoding, _))]) => {
-            (values, [PLAIN, PLAIN_DICTIONARY].contains(&encoding))
+            (values, [PLAIN, PLAIN_DICTIONARY].contains(&encoding), false)
         }
-        _ => (0, false),
+        _ => (0, false, false),
     };
     Some(PageHead {
         header_bytes: bytes.len() - walk.left(),
@@ -184,6 +195,7 @@ fn page(bytes: &[u8]) -> Option<PageHead> {
         compressed: compressed?,
         values,
         known,
+        deltas,
     })
 }
 

@@ -1,41 +1,48 @@
 //! Joins what was decoded of the row groups of a trace, file by file.
 
 use super::bounds::Budget;
-use super::order::{Reached, Turns};
+use super::order::{Ranks, Reached};
 use super::text;
+use super::turns::{Recorded, Rows};
 use crate::{Access, FileAccesses};
 use fragmend_layout::FileId;
 use parquet::data_type::ByteArray;
-use rayon::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// The accesses of one row group, files in order of first appearance.
 pub(super) struct Group {
-    pub files: Vec<(FileId, Option<ByteArray>, Vec<Access>)>,
+    pub files: Vec<(FileId, Option<ByteArray>, Rows)>,
     /// How many accesses of it have reached each device.
-    pub turns: Turns,
+    pub ranks: Ranks,
     pub skipped: u64,
 }
 
+/// Files, and how the accesses of each were recorded, if not all were.
+pub(super) type Files = (Vec<FileAccesses>, Vec<Vec<Recorded>>);
+
 /// Joins the row groups in file order, and frees each group's memory once it is merged.
-pub(super) fn in_order(groups: Vec<Group>) -> Vec<FileAccesses> {
+pub(super) fn in_order(groups: Vec<Group>) -> Files {
     let mut index_of: HashMap<FileId, usize> = HashMap::new();
     let mut sizes: Vec<usize> = Vec::new();
     let mut files: Vec<FileAccesses> = Vec::new();
-    for (id, path, accesses) in groups.iter().flat_map(|group| &group.files) {
+    let mut recorded: Vec<Vec<Recorded>> = Vec::new();
+    for (id, path, rows) in groups.iter().flat_map(|group| &group.files) {
         let index = *index_of.entry(*id).or_insert_with(|| {
             sizes.push(0);
+            recorded.push(Vec::new());
             files.push(FileAccesses { file: *id, path: None, accesses: Vec::new() });
             files.len() - 1
         });
-        sizes[index] += accesses.len();
+        sizes[index] += rows.accesses.len();
         if let (None, Some(path)) = (&files[index].path, path) {
             files[index].path = Some(unescaped(path));
         }
     }
-    for (id, _, mut accesses) in groups.into_iter().flat_map(|group| group.files) {
+    for (id, _, rows) in groups.into_iter().flat_map(|group| group.files) {
         let index = index_of[&id];
+        let Rows { mut accesses, recorded: mut how } = rows;
+        recorded[index].append(&mut how);
         let all = &mut files[index].accesses;
         if all.is_empty() && accesses.len() == sizes[index] {
             *all = accesses;
@@ -44,7 +51,7 @@ pub(super) fn in_order(groups: Vec<Group>) -> Vec<FileAccesses> {
             all.append(&mut accesses);
         }
     }
-    files
+    (files, recorded)
 }
 
 /// Files whose equal accesses are counted once, in no particular order: what a plan needs where nothing has to be
@@ -53,6 +60,8 @@ pub(super) fn in_order(groups: Vec<Group>) -> Vec<FileAccesses> {
 pub(super) struct Folded {
     index_of: HashMap<FileId, usize>,
     files: Vec<FileAccesses>,
+    /// How these accesses were recorded, if not all were.
+    recorded: Vec<Vec<Recorded>>,
     /// How many accesses of each file are folded; those behind are not yet.
     folded: Vec<usize>,
     /// What stays in its order; nothing once it was too much.
@@ -69,25 +78,34 @@ const WAITING: usize = 1 << 16;
 impl Folded {
     /// No files yet, of which at most `up_to` of the accesses that have `reached` the device stay in their order.
     pub fn new(reached: Option<Reached>, up_to: u64) -> Self {
-        let (index_of, files, folded) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { index_of, files, folded, reached, left: up_to, ordered: Vec::new() }
+        Self {
+            index_of: HashMap::new(),
+            files: Vec::new(),
+            recorded: Vec::new(),
+            folded: Vec::new(),
+            reached,
+            left: up_to,
+            ordered: Vec::new(),
+        }
     }
 
     /// Adds a row group, and gives back to `budget` what it needs less now.
     pub fn add(&mut self, group: Group, budget: &Budget) {
-        for (id, path, mut accesses) in group.files {
+        for (id, path, mut rows) in group.files {
             let index = *self.index_of.entry(id).or_insert_with(|| {
                 self.folded.push(0);
                 self.ordered.push(Vec::new());
+                self.recorded.push(Vec::new());
                 self.files.push(FileAccesses { file: id, path: None, accesses: Vec::new() });
                 self.files.len() - 1
             });
-            self.keep_order(index, &mut accesses);
+            self.keep_order(index, &mut rows.accesses);
             let file = &mut self.files[index];
             if let (None, Some(path)) = (&file.path, path) {
                 file.path = Some(unescaped(&path));
             }
-            file.accesses.append(&mut accesses);
+            file.accesses.append(&mut rows.accesses);
+            self.recorded[index].append(&mut rows.recorded);
             if file.accesses.len() > 2 * self.folded[index] + WAITING {
                 self.fold(index, budget);
             }
@@ -115,15 +133,18 @@ impl Folded {
     }
 
     fn fold(&mut self, index: usize, budget: &Budget) {
-        let accesses = &mut self.files[index].accesses;
-        let before = accesses.len();
-        fold(accesses);
-        budget.give_back((before - accesses.len()) * size_of::<Access>());
-        self.folded[index] = accesses.len();
+        let (accesses, recorded) = (&mut self.files[index].accesses, &mut self.recorded[index]);
+        let mut rows =
+            Rows { accesses: std::mem::take(accesses), recorded: std::mem::take(recorded) };
+        let before = rows.accesses.len();
+        rows.fold();
+        budget.give_back((before - rows.accesses.len()) * size_of::<Access>());
+        self.folded[index] = rows.accesses.len();
+        Rows { accesses: *accesses, recorded: *recorded } = rows;
     }
 
     /// The files, in the order in which they were first seen, and whether what reached the device is in its order.
-    pub fn files(mut self, budget: &Budget) -> (Vec<FileAccesses>, bool) {
+    pub fn files(mut self, budget: &Budget) -> (Files, bool) {
         for index in 0..self.files.len() {
             self.fold(index, budget);
             let accesses = &mut self.files[index].accesses;
@@ -134,24 +155,13 @@ impl Folded {
         if !ordered {
             forget_order(&mut self.files);
         }
-        (self.files, ordered)
+        ((self.files, self.recorded), ordered)
     }
 }
 
 /// No access has a rank any more.
 pub(super) fn forget_order(files: &mut [FileAccesses]) {
-    files.iter_mut().flat_map(|file| &mut file.accesses).for_each(|access| access.turn = 0);
-}
-
-/// Counts equal accesses of one file once, whichever thread did them.
-pub(super) fn fold(accesses: &mut Vec<Access>) {
-    let key = |a: &Access| (a.offset, a.length, a.op as u8, a.direct, a.windowed);
-    accesses.par_sort_unstable_by_key(key);
-    accesses.dedup_by(|next, kept| {
-        let sum = kept.count.checked_add(next.count).filter(|_| key(next) == key(kept));
-        kept.count = sum.unwrap_or(kept.count);
-        sum.is_some()
-    });
+    files.iter_mut().flat_map(|file| &mut file.accesses).for_each(|access| access.rank = 0);
 }
 
 fn unescaped(path: &ByteArray) -> PathBuf {

@@ -9,6 +9,7 @@
 //! | [`reader`] | a file to accesses per file, in parallel |
 //! | [`join`] | what was decoded, joined file by file |
 //! | [`order`] | which accesses reach a device, and follow each other there |
+//! | [`turns`] | which ranges accesses stand for where places took turns |
 //! | [`checksum`] | computes and verifies the checksum of all bytes before the footer |
 //! | [`bounds`] | limits the memory for a file, before any of it is decoded |
 //! | [`thrift`] | walks the structures around the data before they are decoded |
@@ -27,4 +28,5 @@ pub mod schema;
 mod source;
 pub mod text;
 mod thrift;
+mod turns;
 pub mod writer;

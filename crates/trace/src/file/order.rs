@@ -26,30 +26,30 @@ impl Reached {
 
 /// How many accesses have reached each device.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct Ranks {
     of_device: HashMap<u64, u32>,
 }
 
-impl Turns {
+impl Ranks {
     /// The rank of an access of a file among those that have reached its device, if they come in their order. What stands for
     /// others, at times that are not known, has none, and no two ranks before and behind it are neighbours.
     pub fn next(&mut self, file: FileId, access: &Access) -> u32 {
-        let turn = self.of_device.entry(file.device).or_default();
-        *turn = turn.saturating_add(1);
-        if access.count == 1 && *turn < u32::MAX { *turn } else { 0 }
+        let rank = self.of_device.entry(file.device).or_default();
+        *rank = rank.saturating_add(1);
+        if access.count == 1 && *rank < u32::MAX { *rank } else { 0 }
     }
 
     /// Puts the accesses of a row group behind those before it.
     pub fn go_on(&mut self, group: &mut Group) {
-        for (file, _, accesses) in &mut group.files {
+        for (file, _, rows) in &mut group.files {
             let before = self.of_device.get(&file.device).copied().unwrap_or_default();
-            for access in accesses.iter_mut().filter(|access| access.turn > 0) {
-                access.turn = access.turn.checked_add(before).unwrap_or_default();
+            for access in rows.accesses.iter_mut().filter(|access| access.rank > 0) {
+                access.rank = access.rank.checked_add(before).unwrap_or_default();
             }
         }
-        for (device, turns) in &group.turns.of_device {
+        for (device, ranks) in &group.ranks.of_device {
             let all = self.of_device.entry(*device).or_default();
-            *all = all.saturating_add(*turns);
+            *all = all.saturating_add(*ranks);
         }
     }
 }

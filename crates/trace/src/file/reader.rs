@@ -11,9 +11,10 @@
 use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
 use super::join::{self, Folded, Group};
-use super::order::{Reached, Turns};
+use super::order::{Ranks, Reached};
 use super::schema::{self, column};
 use super::source::Source;
+use super::turns::{self, Recorded, Rows, Turns};
 use crate::event::is_possible;
 use crate::meta::{KEY, Meta, SCHEMA_VERSION};
 use crate::{Access, FileAccesses, Op, TraceError};
@@ -43,6 +44,9 @@ pub struct Trace {
     pub skipped: u64,
     /// Whether the order of what reaches the device is in it ([`Access::follows`]).
     pub ordered: bool,
+    /// Accesses of the same files that were not in ranges of which [`files`](Self::files) has accesses, but in others like
+    /// them, which were not recorded: if [`Filter::unseen_apart`] asks for it.
+    pub unseen: Vec<FileAccesses>,
 }
 
 /// Which accesses to keep; the default keeps all.
@@ -58,6 +62,9 @@ pub struct Filter {
     /// What reaches the device stays in its order, also where the rest is counted once, and each such access says whether
     /// it [follows](Access::follows) the one before it.
     pub order: Option<Order>,
+    /// Where a part of all places was recorded at a time, what accesses stand for in ranges that the trace does not have is
+    /// in [`Trace::unseen`], and not in their counts.
+    pub unseen_apart: bool,
 }
 
 /// Which order is kept.
@@ -108,22 +115,30 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     };
     let order = filter.order.filter(whole);
     let reached = order.map(|order| Reached { misses: misses(&order) });
+    // What is in its order was recorded whole.
+    let turns = Turns::of(&meta).filter(|_| filter.unseen_apart && order.is_none());
     let group = |group| {
         guarded(|| {
-            bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
-            read_group(reader.get_row_group(group)?.as_ref(), filter, reached, &budget)
+            let row_group = reader.metadata().row_group(group);
+            bounds::pages(&source, row_group, &COLUMNS[usize::from(turns.is_none())..])?;
+            let how = How { filter, reached, turns, budget: &budget };
+            read_group(reader.get_row_group(group)?.as_ref(), &how)
         })
+    };
+    let unseen = |files: &mut [FileAccesses], recorded| match turns {
+        Some(_) => turns::unseen(files, recorded, Reached { misses: meta.has_misses() }),
+        None => Vec::new(),
     };
     let groups = |range: std::ops::Range<usize>| -> Result<Vec<Group>, TraceError> {
         let groups = range.into_par_iter().map(group).collect::<Result<_, Reason>>();
         groups.map_err(|e| corrupt(path, e))
     };
-    let (all, mut turns) = (0..reader.num_row_groups(), Turns::default());
+    let (all, mut ranks) = (0..reader.num_row_groups(), Ranks::default());
     if !(filter.fold_if_misses && meta.has_misses()) {
         let mut groups = groups(all)?;
-        groups.iter_mut().for_each(|group| turns.go_on(group));
+        groups.iter_mut().for_each(|group| ranks.go_on(group));
         let skipped = groups.iter().map(|group| group.skipped).sum();
-        let mut files = join::in_order(groups);
+        let (mut files, recorded) = join::in_order(groups);
         let all = || files.iter().flat_map(|file| &file.accesses);
         let ordered = order.is_some_and(|order| {
             all().filter(|a| reached.is_some_and(|r| r.has(a))).count() as u64 <= order.up_to
@@ -131,19 +146,21 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         if !ordered {
             join::forget_order(&mut files);
         }
-        return Ok(Trace { files, meta, skipped, ordered });
+        let unseen = unseen(&mut files, recorded);
+        return Ok(Trace { files, meta, skipped, ordered, unseen });
     }
     let (mut folded, mut skipped) = (Folded::new(reached, order.map_or(0, |o| o.up_to)), 0);
     let at_a_time = 4 * rayon::current_num_threads();
     for first in all.clone().step_by(at_a_time) {
         for mut group in groups(first..all.end.min(first + at_a_time))? {
-            turns.go_on(&mut group);
+            ranks.go_on(&mut group);
             skipped += group.skipped;
             folded.add(group, &budget);
         }
     }
-    let (files, ordered) = folded.files(&budget);
-    Ok(Trace { files, meta, skipped, ordered })
+    let ((mut files, recorded), ordered) = folded.files(&budget);
+    let unseen = unseen(&mut files, recorded);
+    Ok(Trace { files, meta, skipped, ordered, unseen })
 }
 
 /// Reads only a trace's metadata.
@@ -231,8 +248,9 @@ fn corrupt(path: &Path, reason: Reason) -> TraceError {
     TraceError::Corrupt { path: path.to_owned(), reason: reason.chars().take(LONGEST).collect() }
 }
 
-/// The columns that are read.
-const COLUMNS: [usize; 11] = [
+/// The columns that are read; the first one where turns matter.
+const COLUMNS: [usize; 12] = [
+    column::TIME,
     column::DEVICE,
     column::INODE,
     column::GENERATION,
@@ -287,12 +305,16 @@ fn number_files(group: &dyn RowGroupReader, rows: usize) -> Result<Files, Reason
     Ok(Files { ids, of_row })
 }
 
-fn read_group(
-    group: &dyn RowGroupReader,
-    filter: &Filter,
+/// How row groups are read.
+struct How<'a> {
+    filter: &'a Filter,
     reached: Option<Reached>,
-    budget: &Budget,
-) -> Result<Group, Reason> {
+    turns: Option<Turns>,
+    budget: &'a Budget,
+}
+
+fn read_group(group: &dyn RowGroupReader, how: &How<'_>) -> Result<Group, Reason> {
+    let How { filter, reached, turns, budget } = *how;
     let rows = usize::try_from(group.metadata().num_rows())?;
     let Files { ids, of_row } = number_files(group, rows)?;
     let keep_file: Vec<bool> = ids
@@ -301,13 +323,14 @@ fn read_group(
         .collect();
     let kept = ids.iter().zip(&keep_file).filter(|(_, keep)| **keep);
     let accesses: usize = kept.map(|((.., rows), _)| rows).sum();
-    budget.charge(accesses * size_of::<Access>(), ids.len() * FILE_BYTES)?;
+    let in_turns = if turns.is_some() { accesses * size_of::<Recorded>() } else { 0 };
+    budget.charge(accesses * size_of::<Access>(), ids.len() * FILE_BYTES + in_turns)?;
     let paths = first_paths(group, rows, &ids, budget)?;
     let mut files: Vec<_> = ids
         .iter()
         .zip(paths)
         .zip(&keep_file)
-        .map(|((id, path), keep)| (id.0, path, Vec::with_capacity(if *keep { id.2 } else { 0 })))
+        .map(|((id, path), keep)| (id.0, path, Rows::with_capacity(if *keep { id.2 } else { 0 })))
         .collect();
 
     let ops = values::<ByteArrayType>(group, column::OP, rows)?;
@@ -317,7 +340,11 @@ fn read_group(
     let length = values::<Int32Type>(group, column::LENGTH, rows)?;
     let count = values::<Int32Type>(group, column::COUNT, rows)?;
     let thread = values::<Int32Type>(group, column::THREAD, rows)?;
-    let (mut skipped, mut turns) = (0, Turns::default());
+    let time = match turns {
+        Some(_) => values::<Int64Type>(group, column::TIME, rows)?,
+        None => Vec::new(),
+    };
+    let (mut skipped, mut ranks) = (0, Ranks::default());
     for row in 0..rows {
         let Some(op) = Op::from_name(ops[row].data()) else {
             skipped += 1;
@@ -332,21 +359,24 @@ fn read_group(
             op,
             direct: direct[row],
             windowed: windowed[row],
-            turn: 0,
+            rank: 0,
         };
         if !is_possible(access.offset, access.length) || access.count == 0 {
             skipped += 1;
             continue;
         }
         if reached.is_some_and(|reached| reached.has(&access)) {
-            access.turn = turns.next(ids[file].0, &access);
+            access.rank = ranks.next(ids[file].0, &access);
         }
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
-            files[file].2.push(access);
+            let rows = &mut files[file].2;
+            rows.accesses.push(access);
+            let recorded = |turns: Turns| turns.recorded(time[row] as u64, access.count);
+            rows.recorded.extend(turns.map(recorded));
         }
     }
-    files.retain(|(_, _, accesses)| !accesses.is_empty());
-    Ok(Group { files, turns, skipped })
+    files.retain(|(_, _, rows)| !rows.accesses.is_empty());
+    Ok(Group { files, ranks, skipped })
 }
 
 /// All values of one required column.

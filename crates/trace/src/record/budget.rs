@@ -106,15 +106,16 @@ impl Rates {
         next
     }
 
-    /// The setting of the kernel side while requests are watched, in this part of the places.
-    pub fn watching(self, device_part: u32) -> Control {
+    /// The setting of the kernel side while requests are watched; the parts of the places take turns, or it is the first
+    /// one all the time.
+    pub fn watching(self, turns: bool) -> Control {
         let device_mask = (1 << self.device_shift) - 1;
-        Control { device_part, device_mask, weight: self.one_in, pad: 0 }
+        Control { device_mask, weight: self.one_in, turns: turns.into(), pad: 0 }
     }
 
     /// The same in a pause.
-    pub fn paused(self, device_part: u32) -> Control {
-        Control { weight: 0, ..self.watching(device_part) }
+    pub fn paused(self, turns: bool) -> Control {
+        Control { weight: 0, ..self.watching(turns) }
     }
 }
 
@@ -195,7 +196,8 @@ mod tests {
         let mut poor = savings;
         poor.spend(1.0, 10.0);
         assert_eq!(poor.next(start, Cost::default(), start), start);
-        assert_eq!(start.watching(9).device_mask, 7);
-        assert_eq!((start.paused(9).weight, start.paused(9).device_mask), (0, 7));
+        assert_eq!((start.watching(false).device_mask, start.watching(false).turns), (7, 0));
+        let paused = start.paused(true);
+        assert_eq!((paused.weight, paused.device_mask, paused.turns), (0, 7, 1));
     }
 }

@@ -124,9 +124,10 @@ impl<'a> Intake<'a> {
         Ok(stats)
     }
 
-    /// Writes the counted ranges in the order of their first access; returns the number of accesses in impossible
-    /// ranges.
-    fn append_ranges(&mut self, mut ranges: Vec<(FoldKey, FoldValue)>) -> Result<u64, TraceError> {
+    /// Writes the counted ranges in the order of their first access, those that were recorded in several turns of the
+    /// places as two rows; returns the number of accesses in impossible ranges.
+    fn append_ranges(&mut self, ranges: Vec<(FoldKey, FoldValue)>) -> Result<u64, TraceError> {
+        let mut ranges: Vec<_> = ranges.into_iter().flat_map(by_turns).collect();
         ranges.sort_unstable_by_key(|(key, value)| {
             let file = &key.file;
             let file = (file.device, file.inode, file.generation);
@@ -174,6 +175,25 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
         windowed: raw.kind & shared::KIND_WINDOWED != 0,
     };
     (raw.weight > 0 && is_possible(event.offset, event.length)).then_some(event)
+}
+
+/// A counted range; where it was recorded in several turns of the places, in two parts, with the times of its first and of
+/// its last access.
+fn by_turns((key, value): (FoldKey, FoldValue)) -> impl Iterator<Item = (FoldKey, FoldValue)> {
+    let [first, last] = [value.first_ns, value.last_ns].map(|ns| ns >> shared::TURN_SHIFT);
+    let (count, bytes) = (value.count / 2, value.bytes / 2);
+    let parts = if last > first && count > 0 {
+        let rest = FoldValue {
+            count: value.count - count,
+            first_ns: value.last_ns,
+            bytes: value.bytes - bytes,
+            ..value
+        };
+        [Some(FoldValue { count, bytes, ..value }), Some(rest)]
+    } else {
+        [Some(value), None]
+    };
+    parts.into_iter().flatten().map(move |part| (key, part))
 }
 
 fn folded_event(key: &FoldKey, value: &FoldValue) -> Option<Event> {

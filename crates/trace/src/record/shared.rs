@@ -6,6 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Disks that are watched at most.
 pub const MAX_DISKS: usize = 16;
 
+/// The logarithm of the nanoseconds for which one part of the places is recorded.
+pub const TURN_SHIFT: u32 = 21;
+
 pub const KIND_OP_MASK: u32 = 0xff;
 pub const KIND_DIRECT: u32 = 0x100;
 pub const KIND_WINDOWED: u32 = 0x200;
@@ -57,9 +60,9 @@ pub struct Config {
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Control {
-    pub device_part: u32,
     pub device_mask: u32,
     pub weight: u32,
+    pub turns: u32,
     pub pad: u32,
 }
 
@@ -92,6 +95,7 @@ pub struct FoldKey {
 pub struct FoldValue {
     pub count: u64,
     pub first_ns: u64,
+    pub last_ns: u64,
     pub bytes: u64,
 }
 
@@ -181,7 +185,7 @@ const _: () = {
     assert!(size_of::<Device>() == 8);
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<FoldKey>() == 32);
-    assert!(size_of::<FoldValue>() == 24);
+    assert!(size_of::<FoldValue>() == 32);
     assert!(size_of::<Held>() == 120);
     assert!(size_of::<Fetch>() == 128);
     assert!(size_of::<Disk>() == 56 + 4 * BURSTS);

@@ -8,7 +8,7 @@
 
 use super::budget::{Cost, Rates, Savings};
 use super::kernel::{Kernel, RunTime};
-use super::shared::Control;
+use super::shared::{Control, TURN_SHIFT};
 use super::sources::PAUSABLE;
 use crate::TraceError;
 use crate::sampling::{Overhead, Sampling};
@@ -22,8 +22,6 @@ const TURN: Duration = Duration::from_millis(30);
 const LONG_TURN: Duration = Duration::from_secs(3);
 /// How often it is looked in such a turn whether a load has begun, which ends the turn.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long one part of the places is recorded, where not all are.
-const PART: Duration = Duration::from_millis(20);
 /// The first turn: nothing is known of the cost before its end.
 const FIRST_TURN: Duration = Duration::from_millis(30);
 /// The last part of a turn, in which run time is counted.
@@ -48,8 +46,8 @@ pub(super) struct Watch {
     rates: Rates,
     /// Turns so far.
     turns: u32,
-    /// The part of the places that is recorded, and until when.
-    part: (u32, Instant),
+    /// The most that one access has stood for.
+    most: u32,
     turn: Turn,
     /// How long the pause was that belongs to this turn and came before it.
     ahead: Duration,
@@ -108,7 +106,7 @@ impl Watch {
             start: Rates::new(shift),
             rates: Rates::new(shift),
             turns: 0,
-            part: (0, now),
+            most: 1 << shift,
             turn: Turn::Watching { since: now, until: now + (FIRST_TURN - WINDOW) },
             ahead: Duration::ZERO,
             programs: Cost::default(),
@@ -131,9 +129,14 @@ impl Watch {
     /// The kernel side's setting for what is recorded now.
     pub fn control(&self) -> Control {
         match self.turn {
-            Turn::Paused { .. } => self.rates.paused(self.part.0),
-            _ => self.rates.watching(self.part.0),
+            Turn::Paused { .. } => self.rates.paused(self.has_turns()),
+            _ => self.rates.watching(self.has_turns()),
         }
+    }
+
+    /// Whether parts of the places take turns, where not all are recorded.
+    fn has_turns(&self) -> bool {
+        self.savings.is_some()
     }
 
     /// Measures, pauses or goes on if it is time. Returns how long nothing is to be done.
@@ -146,13 +149,8 @@ impl Watch {
             Turn::Watching { until, .. } | Turn::Paused { until } => *until,
             Turn::Counting { begun, .. } => *begun + WINDOW,
         };
-        if self.rates.device_shift > 0 && now >= self.part.1 {
-            self.part = (self.part.0.wrapping_add(1), now + PART);
-            kernel.set_control(&self.control())?;
-        }
         if now < until && !self.has_begun(kernel, now)? {
-            let part = if self.rates.device_shift > 0 { self.part.1 } else { until };
-            return Ok((until.min(part) - now).min(LOOK));
+            return Ok((until - now).min(LOOK));
         }
         match &mut self.turn {
             Turn::Watching { since, .. } => {
@@ -262,6 +260,7 @@ impl Watch {
         self.book();
         if let Some(savings) = self.savings {
             self.rates = savings.next(before, self.cost, self.start);
+            self.most = self.most.max(1 << self.rates.device_shift).max(self.rates.one_in);
         }
         let one_in = self.rates.one_in;
         if one_in == 1 && before.one_in == 1 {
@@ -320,6 +319,8 @@ impl Watch {
             region_bytes,
             watched_ns: u64::try_from(self.watched.as_nanos()).unwrap_or(u64::MAX),
             places_ppm: (places * 1e6).round().min(1e6) as u32,
+            turn_ns: if self.has_turns() { 1 << TURN_SHIFT } else { 0 },
+            most: self.most,
         };
         let whole = !self.paused && sampling.places_ppm == 1_000_000;
         (Some(sampling).filter(|_| !whole), overhead)
