@@ -6,6 +6,7 @@
 //! cargo bench -p fragmend --bench prediction -- --own [DIR]                 # in a directory of this machine's disk
 //! ```
 //!
+//! `--part=N` reads an N-th: N times smaller files, and so many times fewer reads.
 //! All drives if none is named. A paced drive lasts [`Drive::factor`] times as long as its model unless another factor is given.
 
 #[path = "support/loads.rs"]
@@ -18,7 +19,7 @@ mod prediction;
 use loads::{Amount, FILES, LOADS, Load};
 use place::Place;
 use prediction::{Bed, Outcome, RUNS, Time};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A drive, by what factor it is slowed down when it is paced, and what part of the loads it then does.
 struct Drive {
@@ -59,44 +60,48 @@ enum Verdict {
 enum Mode {
     Counted,
     Paced(Option<f64>),
-    Own(PathBuf),
+    Own,
 }
 
 fn main() {
-    let (mut mode, mut named) = (Mode::Counted, Vec::new());
+    let (mut mode, mut part, mut named) = (Mode::Counted, None, Vec::new());
     for arg in std::env::args().skip(1) {
-        match (arg.as_str(), arg.strip_prefix("--paced=")) {
-            (_, Some(factor)) => mode = Mode::Paced(Some(factor.parse().expect("a factor"))),
-            ("--paced", _) => mode = Mode::Paced(None),
-            ("--own", _) => mode = Mode::Own(std::env::temp_dir()),
+        match arg.split_once('=').map_or((arg.as_str(), None), |(name, value)| (name, Some(value)))
+        {
+            ("--paced", factor) => {
+                mode = Mode::Paced(factor.map(|factor| factor.parse().expect("a factor")));
+            }
+            ("--part", Some(n)) => part = Some(Amount(n.parse().expect("a number"))),
+            ("--own", None) => mode = Mode::Own,
             // What cargo passes.
-            ("--bench", _) => {}
+            ("--bench", None) => {}
             (option, _) if option.starts_with('-') => panic!("{option} is no option"),
             _ => named.push(arg),
         }
     }
-    if let Mode::Own(dir) = mode {
-        return own(&named.pop().map_or(dir, PathBuf::from));
+    if let Mode::Own = mode {
+        let dir = named.pop().map_or_else(std::env::temp_dir, PathBuf::from);
+        return own(&dir, part.unwrap_or(ALL));
     }
     let known = |name: &String| DRIVES.iter().any(|drive| drive.name == name);
     assert!(named.iter().all(known), "{named:?} are no drives of this bench");
     let wanted = |drive: &&Drive| named.is_empty() || named.iter().any(|name| name == drive.name);
     let drives = DRIVES.iter().filter(wanted);
     match mode {
-        Mode::Paced(given) => paced(drives, given),
-        _ => counted(drives),
+        Mode::Paced(given) => paced(drives, given, part),
+        _ => counted(drives, part.unwrap_or(ALL)),
     }
 }
 
 /// By the virtual time of served drives.
-fn counted<'a>(drives: impl Iterator<Item = &'a Drive>) {
+fn counted<'a>(drives: impl Iterator<Item = &'a Drive>, amount: Amount) {
     println!(
         "| drive | load | requests | moved | before: counted (predicted) | after: counted (predicted) | saved, predicted | saved, counted | difference |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let (mut within, mut all) = (0, 0);
     for drive in drives {
-        each(Place::served(drive.name, None), ALL, |load, outcome| {
+        each(Place::served(drive.name, None), amount, |load, outcome| {
             let verdict = verdict(outcome, &COUNTED);
             println!("{} |", row(drive.name, load, outcome, Some(verdict)));
             within += u32::from(verdict == Verdict::Within);
@@ -107,14 +112,17 @@ fn counted<'a>(drives: impl Iterator<Item = &'a Drive>) {
 }
 
 /// By the clock on the wall, on served drives whose requests really last.
-fn paced<'a>(drives: impl Iterator<Item = &'a Drive>, given: Option<f64>) {
-    println!("Times are the medians of {RUNS} runs before and {RUNS} after, by the clock on the wall.\n");
+fn paced<'a>(drives: impl Iterator<Item = &'a Drive>, given: Option<f64>, part: Option<Amount>) {
+    println!(
+        "Times are the medians of {RUNS} runs before and {RUNS} after, by the clock on the wall.\n"
+    );
     measured_head();
     let (mut within, mut noise, mut all) = (0, 0, 0);
     for drive in drives {
         let factor = given.unwrap_or(drive.factor);
-        let name = format!("{}, {factor} x{}", drive.name, part(drive.amount));
-        each(Place::served(drive.name, Some(factor)), drive.amount, |load, outcome| {
+        let amount = part.unwrap_or(drive.amount);
+        let name = format!("{}, {factor} x{}", drive.name, of_all(amount));
+        each(Place::served(drive.name, Some(factor)), amount, |load, outcome| {
             let verdict = verdict(outcome, &PACED);
             measured(&name, load, outcome, Some(verdict));
             within += u32::from(verdict == Verdict::Within);
@@ -122,18 +130,29 @@ fn paced<'a>(drives: impl Iterator<Item = &'a Drive>, given: Option<f64>) {
             all += 1;
         });
     }
-    println!("\n{within} of {all} are within the band, and of {noise} noise does not permit a verdict");
+    println!(
+        "\n{within} of {all} are within the band, and of {noise} noise does not permit a verdict"
+    );
 }
 
 /// In a directory of this machine, without a band.
-fn own(dir: &std::path::Path) {
-    let place = Place::own(dir);
+fn own(dir: &Path, amount: Amount) {
+    let (place, why) = Place::own(dir);
+    match why {
+        Some(why) => println!(
+            "An aged ext4 in an image of 2 GiB in {}, a loop device with direct I/O: {why}.",
+            dir.display()
+        ),
+        None => println!(
+            "In {}, no loop device between: {FILES} files a load, blocks of another file between their fragments.",
+            dir.display()
+        ),
+    }
     println!(
-        "In {}, no loop device between: {FILES} files a load, whose fragments have blocks of another file between.\nTimes are the medians of {RUNS} runs before and {RUNS} after, by the clock on the wall.\n",
-        place.dir().display()
+        "Times are the medians of {RUNS} runs before and {RUNS} after, by the clock on the wall.\n"
     );
     measured_head();
-    each(place, ALL, |load, outcome| measured("own", load, outcome, None));
+    each(place, amount, |load, outcome| measured("own", load, outcome, None));
 }
 
 /// Runs each load at a place.
@@ -164,7 +183,7 @@ fn verdict(outcome: &Outcome, band: &Band) -> Verdict {
     }
 }
 
-fn part(amount: Amount) -> String {
+fn of_all(amount: Amount) -> String {
     if amount.0 == 1 { String::new() } else { format!(", 1/{} of the loads", amount.0) }
 }
 

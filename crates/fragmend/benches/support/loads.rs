@@ -58,10 +58,22 @@ impl Files {
 
 /// The ten loads: direct and buffered, one read at a time to 32, sequential, stride, zipfian, SQLite, random sizes.
 pub const LOADS: [Load; 10] = [
-    Load { name: "random 128 KiB, direct", run: |path, amount| random(path, amount, 128 * KIB, 200, 1) },
-    Load { name: "random 32 KiB, direct, depth 4", run: |path, amount| random(path, amount, 32 * KIB, 400, 4) },
-    Load { name: "random 64 KiB, direct, depth 8", run: |path, amount| random(path, amount, 64 * KIB, 400, 8) },
-    Load { name: "random 128 KiB, direct, depth 32", run: |path, amount| random(path, amount, 128 * KIB, 640, 32) },
+    Load {
+        name: "random 128 KiB, direct",
+        run: |path, amount| random(path, amount, 128 * KIB, 200, 1),
+    },
+    Load {
+        name: "random 32 KiB, direct, depth 4",
+        run: |path, amount| random(path, amount, 32 * KIB, 400, 4),
+    },
+    Load {
+        name: "random 64 KiB, direct, depth 8",
+        run: |path, amount| random(path, amount, 64 * KIB, 400, 8),
+    },
+    Load {
+        name: "random 128 KiB, direct, depth 32",
+        run: |path, amount| random(path, amount, 128 * KIB, 640, 32),
+    },
     Load { name: "stride 384 KiB, direct", run: stride },
     Load { name: "random sizes, direct", run: sizes },
     Load { name: "sequential, buffered", run: sequential },
@@ -122,8 +134,8 @@ fn sizes(path: &Path, amount: Amount) {
     let mut random = Random::new(3);
     for _ in 0..amount.of(150) {
         let bytes = [4, 16, 64, 128, 512][random.below(5) as usize] * KIB;
-        let at =
-            random.below(FILES) * amount.file_bytes() + random.below((amount.file_bytes() - bytes) / 4096) * 4096;
+        let at = random.below(FILES) * amount.file_bytes()
+            + random.below((amount.file_bytes() - bytes) / 4096) * 4096;
         files.read(&mut buffer.bytes()[..bytes as usize], at);
     }
 }
