@@ -152,7 +152,10 @@ fn own(dir: &Path, amount: Amount) {
         "Times are the medians of {RUNS} runs before and {RUNS} after, by the clock on the wall.\n"
     );
     measured_head();
-    each(place, amount, |load, outcome| measured("own", load, outcome, None));
+    each(place, amount, |load, outcome| {
+        let noise = Some(verdict(outcome, &PACED)).filter(|verdict| *verdict == Verdict::Noise);
+        measured("own", load, outcome, noise);
+    });
 }
 
 /// Runs each load at a place.
