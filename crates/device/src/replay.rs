@@ -5,7 +5,7 @@ use crate::probe::clock::{Clock, ClockKind};
 use crate::probe::pace::{Manner, Pace};
 use crate::probe::reader::Failed;
 use crate::probe::ring::{DEPTH, timed};
-use crate::target;
+use crate::{profile, target};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::cache::next_data;
 use fragmend_sys::ring::ReadRing;
@@ -29,14 +29,15 @@ impl Replayer {
     /// The most reads in flight.
     pub const MOST_IN_FLIGHT: u32 = DEPTH;
 
-    /// Of files that were opened with `O_DIRECT`, on this device. No read is longer than `longest`, in whole pages.
+    /// Of files that were opened with `O_DIRECT`, on this device. No read is longer than `longest`, in whole pages. The clock is
+    /// that by which the device was probed, if its profile is kept, so that times can be compared with its costs.
     ///
     /// # Errors
     /// Where there is no io_uring, no file, or a served drive's clock cannot be opened.
     pub fn new(files: Vec<File>, device: &BlockDevice, longest: u32) -> io::Result<Self> {
         let first = files.first().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
         let ring = ReadRing::new(first, DEPTH, longest.max(4096) as usize)?;
-        let clock = target::clock_of(device)?;
+        let clock = clock_of_costs(device)?;
         let pace = Pace::new(Manner::Yielding, Some(device.whole()));
         Ok(Self { ring, files, clock, pace })
     }
@@ -71,6 +72,15 @@ impl Replayer {
             Failed::Io(error) => error,
             other => io::Error::other(other),
         })
+    }
+}
+
+/// The clock by which a device's costs were probed; its own where no profile is kept that can be used. A served drive that is
+/// paced may be probed by either.
+fn clock_of_costs(device: &BlockDevice) -> io::Result<Clock> {
+    match profile::stored(device, &profile::directory(None)) {
+        Ok(Some(profile)) if profile.clock == ClockKind::Wall => Ok(Clock::Wall),
+        _ => target::clock_of(device),
     }
 }
 
@@ -119,12 +129,12 @@ impl std::ops::Sub for Done {
 const IO_TICKS: usize = 9;
 
 impl Busy {
-    /// Of the disk of a device.
+    /// Of the disk of a device, by the clock of its costs, as for a [`Replayer`].
     ///
     /// # Errors
     /// When a served drive's clock cannot be opened.
     pub fn of(device: &BlockDevice) -> io::Result<Self> {
-        Ok(Self { disk: device.whole(), clock: target::clock_of(device)? })
+        Ok(Self { disk: device.whole(), clock: clock_of_costs(device)? })
     }
 
     /// Which clock times it.

@@ -18,9 +18,10 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 4 * MIB;
+const FILES: [&str; 3] = ["once", "again", "by-the-wall"];
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
-/// A memory card that is served and probed, with an ext4 and two files in fragments of 16 KiB.
+/// A memory card that is served and probed, with an ext4 and three files in fragments of 16 KiB.
 struct Card {
     // Unmounted first.
     mounted: MountGuard,
@@ -37,16 +38,22 @@ impl Card {
         std::fs::create_dir(&mount).unwrap();
         let mounted = MountGuard::mount(&[served.node()], &mount);
         let card = Self { mounted, served, scratch };
-        for file in ["once", "again"] {
+        for file in FILES {
             interleaved(&card.file(file), SIZE, &[16 << 10], true).unwrap();
         }
         rustix::fs::syncfs(File::open(&mount).unwrap()).unwrap();
         // A card does one command at a time, so it does not matter when the next ones arrive.
         card.served.control("settle 1").unwrap();
-        let mut probe = card.command();
-        let args = ["probe", "-q", "--no-intervals", "--pace", "max", "--seconds", "10m"];
-        finish(probe.args(args).arg(card.served.node())).expect(&[0]);
+        card.probe("auto");
         card
+    }
+
+    /// Probes it by this clock.
+    fn probe(&self, clock: &str) {
+        let mut probe = self.command();
+        let args = ["probe", "-q", "--no-intervals", "--pace", "max", "--seconds", "10m"];
+        probe.args(args).args(["--clock", clock]).arg(self.served.node());
+        finish(&mut probe).expect(&[0]);
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -68,7 +75,7 @@ impl Card {
     }
 
     fn end(self) {
-        for file in ["once", "again"] {
+        for file in FILES {
             assert!(is_intact(&self.file(file), SIZE).unwrap());
         }
         let (node, mount) = (self.served.node(), self.mounted.path().to_owned());
@@ -96,6 +103,7 @@ fn loop_prediction_is_set_beside_measurement_on_a_served_drive() {
     let card = Card::new();
     replayed(&card);
     watched_again(&card);
+    by_the_clock_of_its_costs(&card);
     card.end();
 }
 
@@ -138,6 +146,20 @@ fn watched_again(card: &Card) {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!row.contains('-'), "it is quicker: {said}");
+}
+
+/// What was probed by the clock on the wall is measured by that: predictions are in its time.
+fn by_the_clock_of_its_costs(card: &Card) {
+    card.probe("wall");
+    let file = card.file("by-the-wall");
+    let running = card.auto(&["--json"], &file);
+    replay::replay(&file, &replay::zipfian(SIZE, 3), Mode::Direct).unwrap();
+    let found = measurement(running.wait(), &[0]);
+    assert_eq!(
+        (&found["method"], &found["clock"], &found["not_measured"]),
+        (&"replayed".into(), &"wall".into(), &Value::Null),
+        "{found}"
+    );
 }
 
 #[test]

@@ -101,14 +101,24 @@ impl ServedDrive {
     /// Waits for its end.
     ///
     /// # Panics
-    /// When that lasts too long.
+    /// When that lasts too long, with what it said: it names what uses the device.
     pub fn ended(mut self) -> Finished {
         let started = Instant::now();
-        while self.runs() {
-            assert!(started.elapsed() < PATIENCE, "it does not end");
+        while self.runs() && started.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.running.take().expect("it ran").wait()
+        let in_time = !self.runs();
+        let running = self.running.take().expect("it ran");
+        if !in_time {
+            running.signal(Signal::KILL);
+        }
+        let ended = running.wait();
+        if !in_time {
+            Undo::Loop(self.node().display().to_string()).run();
+            Undo::Served(self.report["directory"].as_str().expect("text").into()).run();
+        }
+        assert!(in_time, "it did not end: {}", ended.stderr.trim());
+        ended
     }
 
     /// Ends it tidily.
