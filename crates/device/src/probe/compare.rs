@@ -105,9 +105,13 @@ fn interval(values: &mut [f64]) -> (f64, f64) {
 
 /// The mean of the middle half of some values: as robust as a median, and closer to the mean.
 pub fn middle_mean(values: &[f64]) -> f64 {
+    inner_mean(values, values.len() / 4)
+}
+
+/// The mean of all values but so many at each end, which must leave some.
+pub fn inner_mean(values: &[f64], out: usize) -> f64 {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
-    let out = values.len() / 4;
     let kept = &values[out..values.len() - out];
     kept.iter().sum::<f64>() / kept.len() as f64
 }

@@ -39,6 +39,7 @@ use fragmend_layout::{CostModel, CostSource, Senseless};
 use intervals::{CannotTell, Geometry};
 use meter::{Limits, Meter, Spent};
 use reader::{Failed, Reader};
+use seeks::Seeks;
 use std::ops::Range;
 use std::time::Duration;
 use stripe::Search;
@@ -167,7 +168,7 @@ pub fn probe(
         stage(Stage::Seeks);
         seeks::measure(&mut meter, &mut rng)?
     } else {
-        Vec::new()
+        Seeks { costs: Vec::new(), complete: true }
     };
     let geometry = match options.no_geometry {
         Some(why) => Geometry::unknown(why),
@@ -178,8 +179,10 @@ pub fn probe(
         }
     };
     Ok(Measured {
-        costs: CostModel::new(CostSource::Probed, costs.reads, seeks)?,
-        complete: costs.complete && geometry.cannot_tell != Some(CannotTell::Budget),
+        costs: CostModel::new(CostSource::Probed, costs.reads, seeks.costs)?,
+        complete: costs.complete
+            && seeks.complete
+            && geometry.cannot_tell != Some(CannotTell::Budget),
         geometry,
         content: areas.content,
         spent: meter.spent(),

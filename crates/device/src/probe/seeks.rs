@@ -5,7 +5,7 @@
 //! most of a rotation.
 
 use super::area::Areas;
-use super::compare::middle_mean;
+use super::compare::{inner_mean, middle_mean};
 use super::costs::GAP;
 use super::meter::Meter;
 use super::reader::{Failed, Read};
@@ -20,6 +20,8 @@ const NEAR: u64 = 16 << 20;
 const FIRST: u64 = 16 << 10;
 /// How often each distance is measured in each direction: what varies is the angle of the disk.
 const ROUNDS: u32 = 32;
+/// This part of the times is left out at each end.
+const OUTER: usize = 16;
 /// A read at a random place of a device that seeks lasts longer than this, in nanoseconds, and this many times
 /// longer than one that continues another.
 const LEAST_NS: f64 = 2e6;
@@ -55,14 +57,23 @@ pub fn is_seeking(meter: &mut Meter<'_>, rng: &mut Rng, areas: &Areas) -> Result
     Ok(far > LEAST_NS && far > near * LEAST_RATIO)
 }
 
+/// The distances that were measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seeks {
+    /// Ascending.
+    pub costs: Vec<SeekCost>,
+    /// Whether these are all that were to be.
+    pub complete: bool,
+}
+
 /// Measures distances from [`FIRST`] to nearly all of the device.
 ///
 /// # Errors
 /// When a read fails. If the budget is spent, the distances that were measured until then are the result.
-pub fn measure(meter: &mut Meter<'_>, rng: &mut Rng) -> Result<Vec<SeekCost>, Failed> {
+pub fn measure(meter: &mut Meter<'_>, rng: &mut Rng) -> Result<Seeks, Failed> {
     let unit = u64::from(meter.reader().unit_bytes());
     let end = meter.reader().capacity_bytes() / unit * unit;
-    let mut seeks = Vec::new();
+    let (mut costs, mut complete) = (Vec::new(), true);
     let longest = (end / 2).max(FIRST);
     let next =
         |distance: &u64| distance.checked_mul(if *distance < NEAR { STEP } else { STEP * STEP });
@@ -72,18 +83,29 @@ pub fn measure(meter: &mut Meter<'_>, rng: &mut Rng) -> Result<Vec<SeekCost>, Fa
     let mut base = None;
     for distance in std::iter::once(GAP).chain(distances) {
         let distance_bytes = distance.next_multiple_of(unit);
+        if distance_bytes + (varied(distance_bytes) / unit + 3) * unit > end {
+            break;
+        }
         let [forward, backward] = match times(meter, rng, distance_bytes, end, unit) {
             Ok(times) => times,
-            Err(Failed::Spent) => break,
+            Err(Failed::Spent) => {
+                complete = false;
+                break;
+            }
             Err(why) => return Err(why),
         };
         let base = *base.get_or_insert(forward);
         let [ns, back] = [forward, backward].map(|ns| (ns - base).max(0.0) as u64);
-        if seeks.last().is_none_or(|last: &SeekCost| last.distance_bytes < distance_bytes) {
-            seeks.push(SeekCost { distance_bytes, ns, back_ns: Some(back) });
+        if costs.last().is_none_or(|last: &SeekCost| last.distance_bytes < distance_bytes) {
+            costs.push(SeekCost { distance_bytes, ns, back_ns: Some(back) });
         }
     }
-    Ok(seeks)
+    Ok(Seeks { costs, complete })
+}
+
+/// By how much a distance varies, in bytes.
+fn varied(distance: u64) -> u64 {
+    (distance / 4).min(VARIED)
 }
 
 /// The mean time of a read so far behind the end of the one before, and of one so far before it.
@@ -95,10 +117,7 @@ fn times(
     unit: u64,
 ) -> Result<[f64; 2], Failed> {
     let (mut forward, mut backward) = (Vec::new(), Vec::new());
-    let varied = (distance / 4).min(VARIED) / unit;
-    if distance + (varied + 3) * unit > end {
-        return Err(Failed::Spent);
-    }
+    let varied = varied(distance) / unit;
     for _ in 0..ROUNDS {
         // Otherwise the disk would turn by the same angle each time.
         let distance = distance + rng.u64(0..=varied) * unit - varied / 2 * unit;
@@ -114,5 +133,6 @@ fn times(
         meter.burst(&one(high))?;
         backward.push(meter.burst(&one(low))? as f64);
     }
-    Ok([middle_mean(&forward), middle_mean(&backward)])
+    // The middle half would not do: where some ways are a rotation longer than others, it is no mean of both.
+    Ok([&forward, &backward].map(|times| inner_mean(times, times.len() / OUTER)))
 }
