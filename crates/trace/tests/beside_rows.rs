@@ -30,10 +30,8 @@ fn what_is_on_one_disk_has_one_order() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("trace.parquet");
     // Reads of two subvolumes in turns, and of a third one that was not named.
-    let events = [1, 2, 1, 3, 1, 1].map(|n| Event {
-        file: FileId { device: n, inode: n, generation: 1 },
-        ..event(Op::Miss)
-    });
+    let events = [1, 2, 1, 3, 1, 1]
+        .map(|n| Event { file: FileId { device: n, inode: n, generation: 1 }, ..event(Op::Miss) });
     let ranks = |disks: [&[u64]; 2]| -> Vec<u32> {
         let device = |(device, disks): (u64, &[u64])| DeviceMeta {
             device,
@@ -59,12 +57,7 @@ fn what_is_on_one_disk_has_one_order() {
 fn what_pauses_stand_for_is_in_no_other_places() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("trace.parquet");
-    let read_once = |direct, offset| Event {
-        offset,
-        count: 64,
-        direct,
-        ..event(Op::Read)
-    };
+    let read_once = |direct, offset| Event { offset, count: 64, direct, ..event(Op::Read) };
     let sampling = Sampling {
         region_bytes: 1 << 20,
         watched_ns: 7,
