@@ -59,7 +59,7 @@ pub struct Access {
     /// Already widened to the readahead window by the recorder, which saw the order (folded
     /// traces only).
     pub windowed: bool,
-    /// The rank of the access among those that have reached its device, in the order in which they were done, from 1 on: of two
+    /// The rank of the access among those that have reached its disk, in the order in which they were done, from 1 on: of two
     /// with neighbouring ranks, one began where the other had left the head of a disk. 0 where the order was not kept.
     pub rank: u32,
 }

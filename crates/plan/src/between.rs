@@ -82,6 +82,17 @@ impl Between {
         self.ways.iter().map(|way| u128::from(then(way))).sum()
     }
 
+    /// The most nanoseconds, by file, that the ways to and from it may last less if it moves.
+    pub fn most_ns(&self, files: &[Analysed]) -> Vec<u128> {
+        let mut most = vec![0; files.len()];
+        for way in &self.ways {
+            let ns = u128::from(way.now_ns(files).max(files[way.to.0].costs.far_ns));
+            most[way.from.0] += ns;
+            most[way.to.0] += ns;
+        }
+        most
+    }
+
     /// Nanoseconds that they last less once what was chosen is contiguous; below zero if they last longer.
     pub fn saved_ns(&self, files: &[Analysed], chosen: &[Candidate]) -> i128 {
         if self.is_empty() || chosen.is_empty() {

@@ -4,7 +4,7 @@
 //! is judged by the costs themselves: ranges that do not save their price after all are left out, and the rest is
 //! compared with what FragPicker's policy saves with the same bytes, and with the same budget. The better one is the
 //! plan's, so that `gain` never saves less time for the same bytes. On a device that seeks, all of a file is compared too, and
-//! all of all files.
+//! all of all files that may pay for themselves.
 
 use crate::between::Between;
 use crate::input::{Policy, Settings};
@@ -47,12 +47,8 @@ fn most_time(files: &[Analysed], between: &Between, budget: Option<u64>) -> Vec<
     let mut best = (beyond(&ours), ours);
     let whole = or_whole(files, &best.1, |file| file.costs.price);
     let whole = whole.map(|whole| select::within_budget(whole, budget));
-    // All that was read, so that no way leads from what has moved to what has not.
-    let all = (!between.is_empty()).then(|| {
-        let mut all = select::whole_file::choose(files);
-        all.retain(|c| !files[c.file].requests.is_empty());
-        select::within_budget(all, budget)
-    });
+    let all = (!between.is_empty())
+        .then(|| select::within_budget(or_all(files, between, &best.1), budget));
     for theirs in [Some(same_bytes), Some(same_budget), whole, all].into_iter().flatten() {
         let saved = beyond(&theirs);
         if saved > best.0 {
@@ -82,6 +78,23 @@ pub fn or_whole(
         better.clone()
     };
     Some(candidates(parallel::map(files.len(), better)))
+}
+
+/// All of all files that were read, so that no way leads from what has moved to what has not. Of files whose bytes cost more than
+/// what their reads, and all ways to and from them, could save, what was chosen.
+fn or_all(files: &[Analysed], between: &Between, chosen: &[Candidate]) -> Vec<Candidate> {
+    let mut all = select::whole_file::choose(files);
+    all.retain(|c| !files[c.file].requests.is_empty());
+    let (some, whole) = (by_file(files.len(), chosen), by_file(files.len(), &all));
+    let most_ns = between.most_ns(files);
+    let pays = |i: usize| {
+        let beyond = |moves: &[ByteRange]| files[i].beyond(moves, files[i].costs.price);
+        beyond(&whole[i]) + most_ns[i] as i128 > beyond(&some[i])
+    };
+    let pays = parallel::map(files.len(), pays);
+    all.retain(|c| pays[c.file]);
+    all.extend(chosen.iter().filter(|c| !pays[c.file]));
+    all
 }
 
 /// The ranges of each file, in file order.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use fragmend_layout::{Access, CostModel, DeviceKind, FileId, Op};
+use fragmend_layout::{Access, CostModel, DeviceKind, Extent, ExtentKind, FileId, Layout, Op};
 use fragmend_plan::{Plan, Policy, Settings, Survey, SurveyedFile, make, with_curve};
 use proptest::prelude::*;
 use support::*;
@@ -119,6 +119,37 @@ fn the_way_from_one_file_to_another_counts() {
     let some = Settings { budget_bytes: Some(256 * KIB), ..Settings::default() };
     assert_eq!(in_turns(places, apart, &some).summary.bytes_to_move, 0);
     assert_eq!(in_turns(places, 64 * KIB, &Settings::default()).summary.bytes_to_move, 0);
+}
+
+#[test]
+fn what_costs_more_than_its_ways_save_does_not_move_with_the_others() {
+    const TURNS: u64 = 1000;
+    let device = device(CostModel::guessed(DeviceKind::Disk));
+    let id = |inode| FileId { device: DEVICE, inode, generation: 1 };
+    // Two files that are read in turns, each slot of which is elsewhere.
+    let mut files: Vec<SurveyedFile> = (0..2)
+        .map(|n| {
+            let places: Vec<u64> =
+                (0..TURNS).map(|slot| (10 + 30 * n) * GB + slot * 300 * KIB).collect();
+            let rank = |slot: u64| (2 * slot + n + 1) as u32;
+            let read =
+                |slot: u64| Access { rank: rank(slot), ..read(slot * 64 * KIB, 64 * KIB, 1) };
+            let reads = (0..TURNS).map(read).collect();
+            SurveyedFile::new(format!("/mnt/{n}").into(), placed_in(id(n), &places), reads, &device)
+        })
+        .collect();
+    // A large one with a break every 64 MiB, of which one block is read in the end.
+    const LENGTH: u64 = 64 * MIB;
+    let mut large = Layout::new(id(2), 128 * LENGTH);
+    for n in 0..128 {
+        let (logical, physical) = (n * LENGTH, 100 * GB + n * 2 * LENGTH);
+        large.push(Extent { logical, physical, length: LENGTH, kind: ExtentKind::Data });
+    }
+    let once = vec![Access { rank: 2 * TURNS as u32 + 1, ..read(0, 4 * KIB, 1) }];
+    files.push(SurveyedFile::new("/mnt/large".into(), large, once, &device));
+    let survey = Survey { files, devices: vec![device], ordered: true, ..Survey::default() };
+    let summary = make(survey, &Settings::default()).summary;
+    assert_eq!(summary.bytes_to_move, 2 * TURNS * 64 * KIB, "{summary:?}");
 }
 
 #[test]

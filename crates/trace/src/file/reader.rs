@@ -11,7 +11,7 @@
 use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
 use super::join::{self, Folded, Group};
-use super::order::{Ranks, Reached};
+use super::order::{Disks, Ranks, Reached};
 use super::schema::{self, column};
 use super::source::Source;
 use super::turns::{self, Recorded, Rows, Turns};
@@ -115,18 +115,19 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     };
     let order = filter.order.filter(whole);
     let reached = order.map(|order| Reached { misses: misses(&order) });
+    let disks = Disks::of(&meta.devices);
     // What is in its order was recorded whole.
     let turns = Turns::of(&meta).filter(|_| filter.unseen_apart && order.is_none());
     let group = |group| {
         guarded(|| {
             let row_group = reader.metadata().row_group(group);
             bounds::pages(&source, row_group, &COLUMNS[usize::from(turns.is_none())..])?;
-            let how = How { filter, reached, turns, budget: &budget };
+            let how = How { filter, reached, disks: &disks, turns, budget: &budget };
             read_group(reader.get_row_group(group)?.as_ref(), &how)
         })
     };
     let unseen = |files: &mut [FileAccesses], recorded| match turns {
-        Some(_) => turns::unseen(files, recorded, Reached { misses: meta.has_misses() }),
+        Some(_) => turns::unseen(files, recorded, Reached::BY_PLACES),
         None => Vec::new(),
     };
     let groups = |range: std::ops::Range<usize>| -> Result<Vec<Group>, TraceError> {
@@ -136,7 +137,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     let (all, mut ranks) = (0..reader.num_row_groups(), Ranks::default());
     if !(filter.fold_if_misses && meta.has_misses()) {
         let mut groups = groups(all)?;
-        groups.iter_mut().for_each(|group| ranks.go_on(group));
+        groups.iter_mut().for_each(|group| ranks.go_on(&disks, group));
         let skipped = groups.iter().map(|group| group.skipped).sum();
         let (mut files, recorded) = join::in_order(groups);
         let all = || files.iter().flat_map(|file| &file.accesses);
@@ -153,7 +154,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     let at_a_time = 4 * rayon::current_num_threads();
     for first in all.clone().step_by(at_a_time) {
         for mut group in groups(first..all.end.min(first + at_a_time))? {
-            ranks.go_on(&mut group);
+            ranks.go_on(&disks, &mut group);
             skipped += group.skipped;
             folded.add(group, &budget);
         }
@@ -309,12 +310,13 @@ fn number_files(group: &dyn RowGroupReader, rows: usize) -> Result<Files, Reason
 struct How<'a> {
     filter: &'a Filter,
     reached: Option<Reached>,
+    disks: &'a Disks,
     turns: Option<Turns>,
     budget: &'a Budget,
 }
 
 fn read_group(group: &dyn RowGroupReader, how: &How<'_>) -> Result<Group, Reason> {
-    let How { filter, reached, turns, budget } = *how;
+    let How { filter, reached, disks, turns, budget } = *how;
     let rows = usize::try_from(group.metadata().num_rows())?;
     let Files { ids, of_row } = number_files(group, rows)?;
     let keep_file: Vec<bool> = ids
@@ -366,7 +368,7 @@ fn read_group(group: &dyn RowGroupReader, how: &How<'_>) -> Result<Group, Reason
             continue;
         }
         if reached.is_some_and(|reached| reached.has(&access)) {
-            access.rank = ranks.next(ids[file].0, &access);
+            access.rank = ranks.next(disks, ids[file].0, &access);
         }
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
             let rows = &mut files[file].2;
