@@ -33,6 +33,10 @@ use std::sync::Arc;
 const MOST_NOTES: usize = 4;
 /// Why the ways between reads are not counted on a disk.
 const NO_ORDER: &str = "the order of the accesses is not known, so that the way from one read to the next is not counted";
+/// The same, where most of what the disk did between the reads of a trace is not in it.
+const OTHERS: &str = "other programs read the disk meanwhile, so that the way from one read to the next is not known, and not counted";
+/// Where a disk has done so many times the reads of a trace, others were between them.
+const MOST_OTHERS: f64 = 1.25;
 /// The longest planned range, in bytes.
 pub const LONGEST_RANGE: u64 = 8 << 20;
 
@@ -98,7 +102,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         analyse(file, &unseen, basis, settings, costs)
     });
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
-    at_depth(&mut costs, &loads, &kept, &mut analysed);
+    let others = at_depth(&mut costs, &loads, &kept, &mut analysed);
     analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
     let cold = cool(&mut analysed, settings.hot_fraction);
 
@@ -117,8 +121,8 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     };
     unseen::enter(&mut summary, &analysed, &moves);
     sources(&mut summary, &devices, &costs, &kept, &outlooks);
-    if basis.is_traced() && !ordered && costs.values().any(|c| c.seeks()) {
-        add_note(&mut summary, NO_ORDER);
+    if basis.is_traced() && costs.values().any(|c| c.seeks()) {
+        note_order(&mut summary, ordered, others);
     }
     was_timed(&mut summary, timed);
     let beside = analysed.iter().map(unseen::outlook).chain([between.outlook(&analysed)]);
@@ -176,13 +180,15 @@ fn costs_of(
     devices.iter().map(of).collect()
 }
 
-/// Puts the depth that was seen on each device into its costs.
+/// Puts the depth that was seen on each device into its costs. On a device that seeks and has done more than the reads of the
+/// trace, the ways between those are forgotten, and the result is true.
 fn at_depth(
     costs: &mut BTreeMap<u64, Arc<Costs>>,
     loads: &BTreeMap<u64, ObservedLoad>,
     kept: &[Kept],
     analysed: &mut [Analysed],
-) {
+) -> bool {
+    let mut any_others = false;
     for (device, load) in loads {
         let Some(of_device) = costs.get_mut(device) else { continue };
         let on_it = |(k, _): &(&Kept, &mut Analysed)| k.file.device == *device;
@@ -197,11 +203,26 @@ fn at_depth(
                 });
             }
         }
+        let visits = kept.iter().zip(analysed.iter_mut()).filter(on_it);
+        let (ranked, last) = visits.fold((0u64, 0u32), |(sum, last), (_, file)| {
+            let (ranked, of_file) = file.ways.ranked();
+            (sum + ranked, last.max(of_file))
+        });
+        // Of what the trace has, a part may be of files that are not planned for.
+        let part = ranked as f64 / f64::from(last.max(1));
+        let others = ranked > 0 && load.reads() as f64 * part > requests as f64 * MOST_OTHERS;
+        any_others |= others;
         let [requests, streamed] = [requests, streamed].map(|n| n as f64 / fetches.max(1) as f64);
         *of_device = Arc::new(Costs::clone(of_device).at_depth_of(load, requests, streamed));
         let files = kept.iter().zip(analysed.iter_mut()).filter(on_it);
-        files.for_each(|(_, file)| file.costs = Arc::clone(of_device));
+        files.for_each(|(_, file)| {
+            file.costs = Arc::clone(of_device);
+            if others {
+                file.ways = Ways::default();
+            }
+        });
     }
+    any_others
 }
 
 /// Puts into the summary where its costs come from.
@@ -241,6 +262,15 @@ fn sources(
     } else {
         costs.values().map(|c| c.depth).fold(1.0, f64::max)
     };
+}
+
+/// Puts into the summary why the ways between reads are not counted.
+fn note_order(summary: &mut Summary, ordered: bool, others: bool) {
+    match (ordered, others) {
+        (false, _) => add_note(summary, NO_ORDER),
+        (true, true) => add_note(summary, OTHERS),
+        (true, false) => {}
+    }
 }
 
 /// Puts into the summary what one more request costs where the data is, or why that is not known.

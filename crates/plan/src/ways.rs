@@ -163,6 +163,12 @@ impl Ways {
         Self { ways: ways.into_iter().map(now).collect(), visits }
     }
 
+    /// How many accesses of the file have a rank, as far as their place is known, and the last rank.
+    pub fn ranked(&self) -> (u64, u32) {
+        let of = |visit: &Visit<Stop>| u64::from(visit.last - visit.first) + 1;
+        (self.visits.iter().map(of).sum(), self.visits.last().map_or(0, |visit| visit.last))
+    }
+
     /// Whether there are none within the file.
     pub fn is_empty(&self) -> bool {
         self.ways.is_empty()

@@ -2,7 +2,10 @@
 
 mod support;
 
-use fragmend_layout::{Access, CostModel, DeviceKind, Extent, ExtentKind, FileId, Layout, Op};
+use fragmend_layout::{
+    Access, CostModel, DeviceKind, Extent, ExtentKind, FileId, Layout, ObservedLoad,
+    ObservedRequests, Op,
+};
 use fragmend_plan::{Plan, Policy, Settings, Survey, SurveyedFile, make, with_curve};
 use proptest::prelude::*;
 use support::*;
@@ -150,6 +153,44 @@ fn what_costs_more_than_its_ways_save_does_not_move_with_the_others() {
     let survey = Survey { files, devices: vec![device], ordered: true, ..Survey::default() };
     let summary = make(survey, &Settings::default()).summary;
     assert_eq!(summary.bytes_to_move, 2 * TURNS * 64 * KIB, "{summary:?}");
+}
+
+/// What a disk has done while a trace was recorded: so many reads.
+fn done(reads: u64) -> ObservedLoad {
+    let class = ObservedRequests {
+        write: false,
+        up_to_bytes: 1 << 16,
+        up_to_in_flight: 1,
+        count: reads,
+        bytes: reads << 16,
+        in_flight: reads,
+        total_ns: reads,
+    };
+    ObservedLoad { requests: vec![class], read_bursts: reads, ..ObservedLoad::default() }
+}
+
+#[test]
+fn what_others_read_between_is_not_known() {
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    let file = placed(&[10 * GB, 20 * GB, 30 * GB, 40 * GB]);
+    let reads = in_order(&[0, 1, 2, 3].map(|n| read(n * 64 * KIB, 64 * KIB, 1)));
+    let plan = |reads: &[Access], all: u64| {
+        let mut survey = Survey { ordered: true, ..survey(&file, reads, &disk) };
+        survey.loads.insert(DEVICE, done(all));
+        make(survey, &Settings::default()).summary
+    };
+    let alone = plan(&reads, 4);
+    let says =
+        |note: &Option<String>| note.as_deref().is_some_and(|n| n.contains("other programs"));
+    assert!(alone.seconds_saved > 0.0 && !says(&alone.cost_note), "{alone:?}");
+    // As many of others, between them.
+    let beside = plan(&reads, 8);
+    assert_eq!(beside.bytes_to_move, 0, "{beside:?}");
+    assert!(says(&beside.cost_note), "{beside:?}");
+    // As many of other files of the trace, before them: they are in its order.
+    let later: Vec<Access> =
+        reads.iter().map(|read| Access { rank: read.rank + 4, ..*read }).collect();
+    assert_eq!(plan(&later, 8).seconds_saved, alone.seconds_saved);
 }
 
 #[test]

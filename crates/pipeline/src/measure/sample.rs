@@ -268,7 +268,13 @@ impl Sample {
             bursts_before: Some(before * MANY),
             ..load.clone()
         };
-        let loads = self.loads.iter().map(|(device, load)| (*device, at_depth(load))).collect();
+        // What a disk did besides is not repeated.
+        let alone = |number: &u64, load: ObservedLoad| {
+            let seeks = |d: &Device| d.device == *number && !d.profile.cost.seeks().is_empty();
+            let requests = if self.devices.iter().any(seeks) { Vec::new() } else { load.requests };
+            ObservedLoad { requests, ..load }
+        };
+        let loads = self.loads.iter().map(|(n, load)| (*n, alone(n, at_depth(load)))).collect();
         let survey = Survey {
             files: used()
                 .map(|(file, seen)| SurveyedFile {
