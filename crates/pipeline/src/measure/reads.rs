@@ -21,6 +21,10 @@ const MOST_FILES: usize = 256;
 /// disk is idle, and at the end of each fewer are in flight.
 const RUN: usize = 64;
 const RUN_FOR_EACH_IN_FLIGHT: usize = 128;
+/// And at most: what a round does not reach in time is left out by whole runs.
+const LONGEST_RUN: usize = 1024;
+/// For each that is in flight on a device that seeks, whose time is not what fragments cost beside others.
+const SEEKING_RUN_FOR_EACH_IN_FLIGHT: usize = 16;
 /// Windows of a stream that are in flight.
 const OF_A_STREAM: u32 = 2;
 /// Longer reads are cut.
@@ -94,11 +98,8 @@ pub(super) fn draw(source: &Source, rng: &mut Rng) -> (Vec<Run>, u64) {
         let seeks = |d: &Device| d.device == device && !d.profile.cost.seeks().is_empty();
         let in_flight = (source.depth.round() as u32).clamp(1, source.most_in_flight.max(1));
         let run = |in_flight, reads: &[Read]| Run { device, in_flight, reads: reads.to_vec() };
-        let streams = if in_flight > 1 && !source.devices.iter().any(seeks) {
-            streams(&lists, source.depth)
-        } else {
-            None
-        };
+        let seeks = source.devices.iter().any(seeks);
+        let streams = if in_flight > 1 && !seeks { streams(&lists, source.depth) } else { None };
         if let Some((streams, others)) = streams {
             let of_stream = |stream: &Vec<Read>| -> Vec<Run> {
                 stream.chunks(RUN).map(|reads| run(OF_A_STREAM, reads)).collect()
@@ -107,7 +108,8 @@ pub(super) fn draw(source: &Source, rng: &mut Rng) -> (Vec<Run>, u64) {
             runs.extend(others.chunks(RUN).map(|reads| run(1, reads)));
         } else if in_flight > 1 {
             // What is in flight at a time is of any file; what follows is of the same one.
-            let length = RUN_FOR_EACH_IN_FLIGHT * in_flight as usize;
+            let each = if seeks { SEEKING_RUN_FOR_EACH_IN_FLIGHT } else { RUN_FOR_EACH_IN_FLIGHT };
+            let length = (each * in_flight as usize).clamp(RUN, LONGEST_RUN);
             runs.extend(mixed(lists, rng).chunks(length).map(|reads| run(in_flight, reads)));
         } else {
             runs.extend(lists.concat().chunks(RUN).map(|reads| run(1, reads)));
