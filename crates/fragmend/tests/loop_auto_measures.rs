@@ -107,17 +107,23 @@ fn loop_prediction_is_set_beside_measurement_on_a_served_drive() {
     card.end();
 }
 
-/// The recorded reads are replayed before and after.
-fn replayed(card: &Card) {
-    let file = card.file("once");
-    let running = card.auto(&["--json"], &file);
-    replay::replay(&file, &replay::zipfian(SIZE, 3), Mode::Direct).unwrap();
+/// What `auto` has measured of reads of a file, which it replayed by this clock.
+fn replayed_by(clock: &str, card: &Card, file: &Path) -> Value {
+    let running = card.auto(&["--json"], file);
+    replay::replay(file, &replay::zipfian(SIZE, 3), Mode::Direct).unwrap();
     let found = measurement(running.wait(), &[0]);
     assert_eq!(
         (&found["method"], &found["clock"], &found["not_measured"]),
-        (&"replayed".into(), &"served".into(), &Value::Null),
+        (&"replayed".into(), &clock.into(), &Value::Null),
         "{found}"
     );
+    found
+}
+
+/// The recorded reads are replayed before and after.
+fn replayed(card: &Card) {
+    let file = card.file("once");
+    let found = replayed_by("served", card, &file);
     // All of what was recorded, as it is little.
     assert_eq!((&found["reads"], &found["recorded_reads"]), (&32.into(), &32.into()), "{found}");
     assert_eq!(found["read_bytes"], SIZE, "{found}");
@@ -152,14 +158,7 @@ fn watched_again(card: &Card) {
 fn by_the_clock_of_its_costs(card: &Card) {
     card.probe("wall");
     let file = card.file("by-the-wall");
-    let running = card.auto(&["--json"], &file);
-    replay::replay(&file, &replay::zipfian(SIZE, 3), Mode::Direct).unwrap();
-    let found = measurement(running.wait(), &[0]);
-    assert_eq!(
-        (&found["method"], &found["clock"], &found["not_measured"]),
-        (&"replayed".into(), &"wall".into(), &Value::Null),
-        "{found}"
-    );
+    replayed_by("wall", card, &file);
 }
 
 #[test]

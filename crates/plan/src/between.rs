@@ -17,6 +17,8 @@ use std::mem::take;
 struct Way {
     from: (usize, Stop),
     to: (usize, Stop),
+    /// Nanoseconds that it lasts as the files are.
+    now_ns: u64,
 }
 
 /// The ways of one replay between files.
@@ -37,7 +39,8 @@ impl Between {
         let way = |pair: &[(u64, usize, Visit<Stop>)]| {
             let ((device, from, before), (same, to, next)) = (pair[0], pair[1]);
             let joins = device == same && before.last.checked_add(1) == Some(next.first);
-            joins.then_some(Way { from: (from, before.end), to: (to, next.start) })
+            let now_ns = || files[to].costs.model.seek_ns(before.end.place, next.start.place);
+            joins.then(|| Way { from: (from, before.end), to: (to, next.start), now_ns: now_ns() })
         };
         Self { ways: visits.windows(2).filter_map(way).collect() }
     }
@@ -48,8 +51,8 @@ impl Between {
     }
 
     /// Nanoseconds of all ways as the files are.
-    pub fn now_ns(&self, files: &[Analysed]) -> u128 {
-        self.ways.iter().map(|way| u128::from(way.now_ns(files))).sum()
+    pub fn now_ns(&self) -> u128 {
+        self.ways.iter().map(|way| u128::from(way.now_ns)).sum()
     }
 
     /// Nanoseconds of all ways once the `moves` of each file (sorted, disjoint) are contiguous.
@@ -74,7 +77,7 @@ impl Between {
         let then = |way: &Way| {
             let costs = &files[way.to.0].costs;
             match (place(way.from), place(way.to)) {
-                (None, None) => way.now_ns(files),
+                (None, None) => way.now_ns,
                 (Some(from), Some(to)) => costs.model.seek_ns(from + 1, to),
                 _ => costs.far_ns,
             }
@@ -86,7 +89,7 @@ impl Between {
     pub fn most_ns(&self, files: &[Analysed]) -> Vec<u128> {
         let mut most = vec![0; files.len()];
         for way in &self.ways {
-            let ns = u128::from(way.now_ns(files).max(files[way.to.0].costs.far_ns));
+            let ns = u128::from(way.now_ns.max(files[way.to.0].costs.far_ns));
             most[way.from.0] += ns;
             most[way.to.0] += ns;
         }
@@ -99,18 +102,15 @@ impl Between {
             return 0;
         }
         let after = self.after_ns(files, &by_file(files.len(), chosen));
-        self.now_ns(files) as i128 - after as i128
+        self.now_ns() as i128 - after as i128
     }
 
     /// For the verdict, as those within files.
     pub fn outlook(&self, files: &[Analysed]) -> Outlook {
+        if self.is_empty() {
+            return Outlook::default();
+        }
         let runs: Vec<Vec<ByteRange>> = files.iter().map(|file| file.runs.clone()).collect();
-        Outlook::of_ways(Bill::way(self.now_ns(files)), self.after_ns(files, &runs))
-    }
-}
-
-impl Way {
-    fn now_ns(&self, files: &[Analysed]) -> u64 {
-        files[self.to.0].costs.model.seek_ns(self.from.1.place, self.to.1.place)
+        Outlook::of_ways(Bill::way(self.now_ns()), self.after_ns(files, &runs))
     }
 }

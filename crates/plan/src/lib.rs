@@ -36,7 +36,7 @@ pub mod between;
 mod bounded;
 mod check;
 mod choose;
-pub mod costs;
+mod costs;
 pub mod curve;
 mod explain;
 pub mod file;
@@ -59,7 +59,7 @@ pub mod ways;
 pub mod wear;
 
 pub use check::Totals;
-pub use costs::{OneMore, Timed};
+pub use costs::{OneMore, Timed, in_flight_of_streams};
 pub use curve::CurvePoint;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
 pub use fragments::Bill;

@@ -193,6 +193,7 @@ fn at_depth(
         let Some(of_device) = costs.get_mut(device) else { continue };
         let on_it = |(k, _): &(&Kept, &mut Analysed)| k.file.device == *device;
         let (mut fetches, mut streamed, mut requests) = (0u128, 0u128, 0u128);
+        let (mut ranked, mut last) = (0, 0);
         for (_, file) in kept.iter().zip(analysed.iter_mut()).filter(on_it) {
             for of_file in [&file.requests, &file.unseen] {
                 let fetched = of_file.iter().filter(|r| r.fetches > 0);
@@ -202,12 +203,9 @@ fn at_depth(
                     requests += u128::from(r.fetches) * u128::from(split.requests);
                 });
             }
+            let (of_file, last_of_file) = file.ways.ranked();
+            (ranked, last) = (ranked + of_file, last_of_file.max(last));
         }
-        let visits = kept.iter().zip(analysed.iter_mut()).filter(on_it);
-        let (ranked, last) = visits.fold((0u64, 0u32), |(sum, last), (_, file)| {
-            let (ranked, of_file) = file.ways.ranked();
-            (sum + ranked, last.max(of_file))
-        });
         // Of what the trace has, a part may be of files that are not planned for.
         let part = ranked as f64 / f64::from(last.max(1));
         let others = ranked > 0 && load.reads() as f64 * part > requests as f64 * MOST_OTHERS;
@@ -317,7 +315,7 @@ fn sum_up(
     let after = |i: usize| after(&analysed[i], outlooks[i].now, &cold[i], &moves[i]);
     let (mut after, mut before): (Bill, Bill) =
         (parallel::map(files.len(), after).into_iter().sum(), outlooks.iter().map(|o| o.now).sum());
-    before += Bill::way(between.now_ns(analysed));
+    before += Bill::way(between.now_ns());
     after += Bill::way(between.after_ns(analysed, moves));
     let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
         moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()

@@ -29,8 +29,7 @@ pub struct Survey {
     pub unseen: BTreeMap<FileId, Vec<Access>>,
     /// Accesses in the trace that cannot be true, or are of a later version, and were left out.
     pub unread: u64,
-    /// Whether accesses that reached a device are in their order, and say which of them
-    /// [follow](Access::follows) each other.
+    /// Whether accesses that reached a device are in their order, and have their [rank](Access::rank) in it.
     pub ordered: bool,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,

@@ -129,12 +129,19 @@ impl Ways {
         }
         let fragments: Vec<Fragment> = layout.all_fragments().collect();
         // Holes are not read: a way begins and ends at data.
+        let data_from = |at: u64| {
+            let next = fragments.get(fragments.partition_point(|f| f.range.end <= at))?;
+            Some(at.max(next.range.start))
+        };
+        let data_until = |at: u64| {
+            let last = fragments.partition_point(|f| f.range.start < at).checked_sub(1)?;
+            Some(at.min(fragments[last].range.end))
+        };
         ways.retain_mut(|way| {
-            let next = fragments.partition_point(|f| f.range.end <= way.to);
-            let last = fragments.partition_point(|f| f.range.start < way.from).checked_sub(1);
-            let (Some(next), Some(last)) = (fragments.get(next), last) else { return false };
-            way.to = way.to.max(next.range.start);
-            way.from = way.from.min(fragments[last].range.end);
+            let (Some(to), Some(from)) = (data_from(way.to), data_until(way.from)) else {
+                return false;
+            };
+            (way.to, way.from) = (to, from);
             true
         });
         ways.par_sort_unstable();
@@ -151,10 +158,7 @@ impl Ways {
         };
         let now = |way: Way| (way, costs.model.seek_ns(place(way.from - 1) + 1, place(way.to)));
         let stops = |visit: Visit<u64>| {
-            let next = fragments.get(fragments.partition_point(|f| f.range.end <= visit.start))?;
-            let last = fragments.partition_point(|f| f.range.start < visit.end).checked_sub(1)?;
-            let first_byte = visit.start.max(next.range.start);
-            let last_byte = visit.end.min(fragments[last].range.end) - 1;
+            let (first_byte, last_byte) = (data_from(visit.start)?, data_until(visit.end)? - 1);
             let start = Stop { byte: first_byte, place: place(first_byte) };
             let end = Stop { byte: last_byte, place: place(last_byte) + 1 };
             Some(Visit { first: visit.first, last: visit.last, start, end })
@@ -372,9 +376,9 @@ mod tests {
             rank,
         };
         let file = layout(&[0, 10, 20]);
-        let gone = |turns: [u32; 3], seeks| {
+        let gone = |ranks: [u32; 3], seeks| {
             let mut head = Head::new(seeks);
-            for (block, rank) in (0..3).zip(turns) {
+            for (block, rank) in (0..3).zip(ranks) {
                 head.begin(&access(rank));
                 head.pass(r(block, block + 1));
             }

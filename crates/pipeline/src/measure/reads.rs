@@ -7,9 +7,8 @@
 
 use fastrand::Rng;
 use fragmend_layout::{Access, ByteRange, Op};
-use fragmend_plan::costs::in_flight_of_streams;
 use fragmend_plan::readahead::PageCache;
-use fragmend_plan::{Basis, Device, SurveyedFile};
+use fragmend_plan::{Basis, Device, SurveyedFile, in_flight_of_streams};
 use std::collections::{BTreeMap, HashMap};
 
 /// The most that is replayed in a round.

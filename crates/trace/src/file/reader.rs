@@ -42,7 +42,7 @@ pub struct Trace {
     pub meta: Meta,
     /// Rows that are impossible, or of an operation that this version does not know; they are left out.
     pub skipped: u64,
-    /// Whether the order of what reaches the device is in it ([`Access::follows`]).
+    /// Whether the order of what reaches the device is in it ([`Access::rank`]).
     pub ordered: bool,
     /// Accesses of the same files that were not in ranges of which [`files`](Self::files) has accesses, but in others like
     /// them, which were not recorded: if [`Filter::unseen_apart`] asks for it.
@@ -59,8 +59,8 @@ pub struct Filter {
     /// Where misses were recorded, equal accesses are counted once, by the row groups one after the other, and their order
     /// and threads are forgotten: nothing has to be imitated then, and a trace may be larger than memory.
     pub fold_if_misses: bool,
-    /// What reaches the device stays in its order, also where the rest is counted once, and each such access says whether
-    /// it [follows](Access::follows) the one before it.
+    /// What reaches the device stays in its order, also where the rest is counted once, and each such access has
+    /// its [rank](Access::rank) in that.
     pub order: Option<Order>,
     /// Where a part of all places was recorded at a time, what accesses stand for in ranges that the trace does not have is
     /// in [`Trace::unseen`], and not in their counts.
