@@ -111,7 +111,8 @@ fn loop_prediction_is_set_beside_measurement_on_a_served_drive() {
 fn replayed_by(clock: &str, card: &Card, file: &Path) -> Value {
     let running = card.auto(&["--json"], file);
     replay::replay(file, &replay::zipfian(SIZE, 3), Mode::Direct).unwrap();
-    let found = measurement(running.wait(), &[0]);
+    // A busy machine may have a range left as it is.
+    let found = measurement(running.wait(), &[0, 2]);
     assert_eq!(
         (&found["method"], &found["clock"], &found["not_measured"]),
         (&"replayed".into(), &clock.into(), &Value::Null),

@@ -71,6 +71,20 @@ impl Access {
     }
 }
 
+/// How an access was recorded, where a part of all places was recorded at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The turn in which it was, or [`MANY`](Self::MANY).
+    pub turn: u32,
+    /// How many were, if equal ones are counted once: its count is how many they stand for.
+    pub times: u32,
+}
+
+impl Recorded {
+    /// Not one turn: there were several.
+    pub const MANY: u32 = u32::MAX;
+}
+
 /// Everything seen on one file, in the order it was seen.
 #[derive(Clone, Debug)]
 pub struct FileAccesses {
@@ -80,4 +94,13 @@ pub struct FileAccesses {
     pub path: Option<std::path::PathBuf>,
     /// In order of completion.
     pub accesses: Vec<Access>,
+    /// How each of them was recorded; empty if that was asked for of none, or everything was recorded.
+    pub recorded: Vec<Recorded>,
+}
+
+impl FileAccesses {
+    /// Nothing seen yet on a file.
+    pub fn of(file: FileId) -> Self {
+        Self { file, path: None, accesses: Vec::new(), recorded: Vec::new() }
+    }
 }

@@ -31,7 +31,7 @@ mod skip;
 mod volume;
 mod window;
 
-pub use access::{Access, FileAccesses, Op};
+pub use access::{Access, FileAccesses, Op, Recorded};
 pub use cost::{CostModel, CostSource, RequestCost, SeekCost, Senseless, Split, Unseeking};
 pub use fit::Undetermined;
 pub use fragment::{Alike, Fragment, LONGEST_ENCODED, fewest_extents, stored_alike};

@@ -29,7 +29,7 @@ impl Disk {
         let memory = Memory::new(&world, 7, BLOCK, 100);
         let places: Vec<_> = (PLACE..PLACE + BLOCKS).map(Some).collect();
         let file = memory.add(Path::new("/memory/file"), BLOCKS * BLOCK, &places);
-        let seen = FileAccesses { file, path: None, accesses: Vec::new() };
+        let seen = FileAccesses::of(file);
         let mut survey = Survey::of(&memory, Some(vec![seen])).expect("it is shown");
         survey.files[0].slow = vec![SlowRange {
             range: SLOW,

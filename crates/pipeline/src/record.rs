@@ -78,7 +78,7 @@ impl Recording {
     /// [`Error::Trace`] before it was recorded.
     pub fn trace(&self, cold: bool) -> Result<Trace, Error> {
         let order = Some(Order { up_to: MOST_ORDERED, cold });
-        let everything = Filter { order, unseen_apart: true, ..Filter::default() };
+        let everything = Filter { order, turns: true, ..Filter::default() };
         Ok(fragmend_trace::read_open(&self.file, &self.options.output, &everything)?)
     }
 }

@@ -16,7 +16,7 @@ use fragmend_plan::{Part, SlowFile, Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::{btrfs, root};
-use fragmend_trace::{Access, DeviceMeta, FileAccesses, Meta, Order, Trace};
+use fragmend_trace::{DeviceMeta, FileAccesses, Meta, Order, Trace};
 use mounted::{FoundFile, MOST_HINTS, Mounts, SurveyedMount};
 use rustix::fs::{Mode, OFlags};
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,6 @@ pub fn survey(
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
             survey.misses = trace.meta.has_misses();
             survey.unread = trace.skipped;
-            survey.unseen = trace.unseen.into_iter().map(|f| (f.file, f.accesses)).collect();
             let places = trace.meta.sampling.map(|sampling| sampling.places_ppm);
             let device_reads = observed::device_reads(&trace.meta);
             survey.part = places
@@ -63,6 +62,7 @@ pub fn again(earlier: Survey, paths: &[PathBuf], observe: &Observer) -> Result<S
         file: file.layout.file,
         path: Some(file.path),
         accesses: file.accesses,
+        recorded: file.recorded,
     };
     let files = earlier.files.into_iter().map(accesses).collect();
     let now = traced(files, &[], paths, observe)?;
@@ -128,14 +128,14 @@ impl Collected {
         self.survey.left_alone.push(LeftAlone::new(path, skip));
     }
 
-    /// Adds a file that was opened, with its layout if it is known.
+    /// Adds a file that was opened, with its layout if it is known, and what was seen on it.
     fn take(
         &mut self,
         mount: &SurveyedMount,
         path: PathBuf,
         file: &OwnedFd,
         layout: std::io::Result<Layout>,
-        accesses: Vec<Access>,
+        seen: FileAccesses,
     ) {
         let unsupported = |reason, why| LeftAlone::new(&path, &Skip::new(reason, why));
         let layout = match layout {
@@ -158,7 +158,9 @@ impl Collected {
         if let Err(skip) = engine::may_move(mount.device.file_system, file) {
             return self.leave(&path, skip.reason, "");
         }
-        self.survey.files.push(SurveyedFile::new(path, layout, accesses, &mount.device));
+        let FileAccesses { accesses, recorded, .. } = seen;
+        let file = SurveyedFile::new(path, layout, accesses, &mount.device);
+        self.survey.files.push(SurveyedFile { recorded, ..file });
     }
 
     /// The survey, on the devices of `mounts`.
@@ -214,7 +216,7 @@ pub fn traced(
             Ok(FoundFile { fd, path: Some(path) }) => {
                 if below(&path) {
                     let layout = fiemap::layout_with(&mut space, &fd);
-                    found.take(mount, path, &fd, layout, file.accesses);
+                    found.take(mount, path, &fd, layout, file);
                 }
             }
             Ok(FoundFile { path: None, .. }) => unnamed.push(file),
@@ -269,7 +271,7 @@ fn name(
         match mount.open(file.file, None) {
             Ok(FoundFile { fd, .. }) => {
                 let layout = fiemap::layout_with(&mut space, &fd);
-                found.take(mount, path, &fd, layout, file.accesses);
+                found.take(mount, path, &fd, layout, file);
             }
             Err(skip) => found.leave_for(&path, &skip),
         }
@@ -367,7 +369,8 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
                         let inode = layout.file.inode;
                         let known = || if short { path } else { mount.by_number(inode, TOO_LONG) };
                         let path = file.path.unwrap_or_else(known);
-                        found.take(mount, path, &file.fd, Ok(layout), Vec::new());
+                        let unseen = FileAccesses::of(layout.file);
+                        found.take(mount, path, &file.fd, Ok(layout), unseen);
                     }
                     Err(skip) if !short && skip.reason == SkipReason::PermissionDenied => {
                         let why = "its path is too long, and finding it by its number needs root";

@@ -22,7 +22,7 @@ fn seen(path: &Path) -> FileAccesses {
     let meta = file.metadata().unwrap();
     let generation = fragmend_sys::inode::generation(&file).unwrap();
     let file = FileId { device: meta.dev(), inode: meta.ino(), generation };
-    FileAccesses { file, path: None, accesses: Vec::new() }
+    FileAccesses::of(file)
 }
 
 /// Counts from now on how often a directory is opened.
@@ -91,9 +91,8 @@ fn loop_only_the_file_systems_of_files_without_a_path_are_walked() {
 fn loop_devices_that_are_nowhere_are_looked_for_in_few_places() {
     let deep: PathBuf = std::iter::once("/").chain(std::iter::repeat_n("name", 400)).collect();
     let seen = |n: u64| FileAccesses {
-        file: FileId { device: u64::MAX - n % 20, inode: n, generation: 1 },
         path: Some(deep.join(format!("{n}"))),
-        accesses: Vec::new(),
+        ..FileAccesses::of(FileId { device: u64::MAX - n % 20, inode: n, generation: 1 })
     };
     let started = Instant::now();
     let survey = traced((0..20 * 64).map(seen).collect());

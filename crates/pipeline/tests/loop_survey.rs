@@ -26,9 +26,9 @@ fn read_of(path: &Path) -> FileAccesses {
         rank: 1,
     };
     FileAccesses {
-        file: FileId { device: found.dev(), inode: found.ino(), generation },
         path: Some(path.to_owned()),
         accesses: vec![access],
+        ..FileAccesses::of(FileId { device: found.dev(), inode: found.ino(), generation })
     }
 }
 

@@ -55,7 +55,7 @@ fn most_time(files: &[Analysed], between: &Between, budget: Option<u64>) -> Vec<
             best = (saved, theirs);
         }
     }
-    joined(files, best.1)
+    best.1
 }
 
 /// The same ranges, but all of each file where that saves more beyond this price by the ways between its reads: weights of
@@ -142,17 +142,21 @@ fn proved(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
 }
 
 /// Joins ranges that follow each other in a run: it costs nothing, and there are fewer of them.
-fn joined(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
+pub fn joined(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
     let moves = by_file(files.len(), &chosen);
     let join = |i: usize| {
         let (file, moves) = (&files[i], &moves[i]);
         let mut out: Vec<ByteRange> = Vec::with_capacity(moves.len());
+        // What is written anew because it is slow stays a range of its own.
+        let is_slow = |range: ByteRange| file.slow_place(range).is_some();
         for &range in moves {
             match out.last_mut() {
                 Some(last)
                     if last.end == range.start
                         && last.len() + range.len() <= LONGEST_RANGE
-                        && file.is_inside_run(range.start) =>
+                        && file.is_inside_run(range.start)
+                        && !is_slow(*last)
+                        && !is_slow(range) =>
                 {
                     last.end = range.end;
                 }

@@ -17,6 +17,8 @@
 //! | [`fragments`] | how a request is split and what it costs, now and after a move |
 //! | [`ways`], [`between`] | the way of a disk's head from one read to the next, within a file and from one to another |
 //! | [`slow`] | what reads lose in ranges that are slow in one fragment |
+//! | [`turns`] | of a thinned out recording, in which turns requests were recorded |
+//! | `chance` | which ranges pay for themselves by more than chance |
 //! | [`unseen`] | what a thinned out recording stands for, and has not seen |
 //! | [`outlook`] | one replay in time, and what each break costs |
 //! | [`select`] | the policies |
@@ -34,6 +36,7 @@
 
 pub mod between;
 mod bounded;
+mod chance;
 mod check;
 mod choose;
 mod costs;
@@ -53,6 +56,7 @@ pub mod select;
 pub mod slow;
 pub mod source;
 pub mod survey;
+pub mod turns;
 pub mod unseen;
 pub mod verdict;
 pub mod ways;

@@ -2,7 +2,7 @@
 
 use crate::between::Between;
 use crate::bounded::Bounds;
-use crate::choose::{by_file, choose};
+use crate::choose::{by_file, choose, joined};
 use crate::costs::{Costs, OneMore, Timed};
 use crate::curve::{CurvePoint, curve};
 use crate::explain::entries;
@@ -10,20 +10,19 @@ use crate::file::{Device, FORMAT, Plan, Summary};
 use crate::fit;
 use crate::fragments::Bill;
 use crate::input::{Basis, Policy, Settings};
-use crate::merge;
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
 use crate::requests::{self, Request, Shape};
-use crate::select::{Analysed, Candidate};
+use crate::select::{Analysed, Candidate, fragpicker};
 use crate::slow::{self, Losses, with_slow};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
+use crate::turns;
 use crate::unseen;
 use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use crate::wear::wear;
-use fragmend_layout::{Access, ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
-use std::cmp::Reverse;
+use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,29 +85,26 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         ordered,
         timed,
         drives,
-        unseen: like_these,
         ..
     } = survey;
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
     let basis = Basis::of(traced, misses, settings.assume_cold);
-    let accesses = files.iter().flat_map(|f| &f.accesses).chain(like_these.values().flatten());
+    let accesses = files.iter().flat_map(|f| &f.accesses);
     let accesses = accesses.map(|a| u64::from(a.count)).sum::<u64>();
     let mut costs = costs_of(&devices, &loads, &timed, settings);
     // Accesses and extents need most of the memory: they are freed file by file.
-    let files = unseen::beside(files, like_these);
-    let both = parallel::map_owned(files, |(file, unseen)| {
+    let both = parallel::map_owned(files, |file| {
         let costs = costs[&file.layout.file.device].clone();
-        analyse(file, &unseen, basis, settings, costs)
+        analyse(file, basis, settings, costs)
     });
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
     let others = at_depth(&mut costs, &loads, &kept, &mut analysed);
     analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
-    let cold = cool(&mut analysed, settings.hot_fraction);
+    let mut cold = fragpicker::cool(&mut analysed, settings.hot_fraction);
 
     let between = Between::of(&mut analysed, |i| kept[i].file.device);
-    let chosen = choose(&analysed, &between, settings);
-    let (chosen, over_budget_bytes) = with_slow(&analysed, chosen, settings.budget_bytes);
+    let (chosen, over_budget_bytes) = chosen(&mut analysed, &mut cold, &between, settings);
     let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
     let mut moves = moves(&chosen, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
@@ -157,6 +153,26 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     (plan, curve)
 }
 
+/// The ranges that are to be moved, and the bytes of those that the budget leaves out. Counts only what of a thinned out
+/// recording is in ranges that the trace has.
+fn chosen(
+    analysed: &mut [Analysed],
+    cold: &mut [Vec<Request>],
+    between: &Between,
+    settings: &Settings,
+) -> (Vec<Candidate>, u64) {
+    let chosen = choose(analysed, between, settings);
+    let (chosen, over) = with_slow(analysed, chosen, settings.budget_bytes);
+    let wanted = |analysed: &[Analysed]| {
+        let unlimited =
+            settings.budget_bytes.map(|_| Settings { budget_bytes: None, ..settings.clone() })?;
+        Some(with_slow(analysed, choose(analysed, between, &unlimited), None).0)
+    };
+    let chosen = unseen::tell_apart(analysed, cold, chosen, wanted, settings.policy);
+    let chosen = if settings.policy == Policy::Gain { joined(analysed, chosen) } else { chosen };
+    (chosen, over)
+}
+
 /// One replay of a file's requests, cold ones too.
 fn outlook(file: &Analysed, cold: &[Request]) -> Outlook {
     let mut outlook = file.crossings().outlook();
@@ -195,14 +211,12 @@ fn at_depth(
         let (mut fetches, mut streamed, mut requests) = (0u128, 0u128, 0u128);
         let (mut ranked, mut last) = (0, 0);
         for (_, file) in kept.iter().zip(analysed.iter_mut()).filter(on_it) {
-            for of_file in [&file.requests, &file.unseen] {
-                let fetched = of_file.iter().filter(|r| r.fetches > 0);
-                file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
-                    fetches += u128::from(r.fetches);
-                    streamed += u128::from(r.fetches) * u128::from(r.streamed);
-                    requests += u128::from(r.fetches) * u128::from(split.requests);
-                });
-            }
+            let fetched = file.requests.iter().filter(|r| r.fetches > 0);
+            file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
+                fetches += u128::from(r.fetches);
+                streamed += u128::from(r.fetches) * u128::from(r.streamed);
+                requests += u128::from(r.fetches) * u128::from(split.requests);
+            });
             let (of_file, last_of_file) = file.ways.ranked();
             (ranked, last) = (ranked + of_file, last_of_file.max(last));
         }
@@ -361,6 +375,7 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
         let same = again.layout.file == first.layout.file;
         if same {
             first.accesses.append(&mut again.accesses);
+            first.recorded.append(&mut again.recorded);
         }
         same
     });
@@ -397,63 +412,29 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
 
 fn analyse(
     file: SurveyedFile,
-    unseen: &[Access],
     basis: Basis,
     settings: &Settings,
     costs: Arc<Costs>,
 ) -> (Kept, Analysed) {
-    let SurveyedFile { path, layout, accesses, slow, block_bytes, limits, window } = file;
+    let SurveyedFile { path, layout, accesses, recorded, slow, block_bytes, limits, window } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
     let mut head = Head::new(costs.seeks());
-    let of = |accesses: &[Access], head: &mut Head| {
-        requests::of(accesses, shape, &Bounds::of(&layout, window), basis, head)
-    };
+    let bounds = Bounds::of(&layout, window);
     let requests = if basis.is_traced() {
-        of(&accesses, &mut head)
+        requests::of(&accesses, shape, &bounds, basis, &mut head)
     } else {
         requests::sequential(&layout, shape)
     };
-    let unseen = of(unseen, &mut Head::new(false));
-    drop(accesses);
+    let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
+    drop((accesses, recorded));
     let ways = Ways::of(head, &layout, &costs);
     let mut analysed =
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
     (analysed.apart, analysed.ways) = (settings.policy == Policy::Gain, ways);
-    analysed.unseen = unseen;
+    analysed.turns = turns;
     analysed.slow = Losses::new(slow);
     let (file, size, shared) = (layout.file, layout.size, layout.shared());
     (Kept { path, file, size, block_bytes, shared }, analysed)
-}
-
-/// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and returns, per file, the requests of
-/// the others.
-fn cool(files: &mut [Analysed], fraction: f64) -> Vec<Vec<Request>> {
-    if fraction >= 1.0 {
-        return vec![Vec::new(); files.len()];
-    }
-    let mut heat: Vec<(Reverse<u64>, usize, usize)> = files
-        .iter()
-        .enumerate()
-        .flat_map(|(i, f)| f.windows.iter().enumerate().map(move |(k, w)| (Reverse(w.seen), i, k)))
-        .collect();
-    heat.sort_unstable();
-    let keep = (heat.len() as f64 * fraction.clamp(0.0, 1.0)).ceil() as usize;
-    let mut hot: Vec<Vec<bool>> = files.iter().map(|f| vec![false; f.windows.len()]).collect();
-    heat[..keep].iter().for_each(|(_, i, k)| hot[*i][*k] = true);
-    files
-        .iter_mut()
-        .zip(hot)
-        .map(|(file, hot)| {
-            let part = |want: bool| -> Vec<Request> {
-                let windows = file.windows.iter().zip(&hot).filter(|(_, h)| **h == want);
-                windows.flat_map(|(w, _)| &file.requests[w.requests.clone()]).copied().collect()
-            };
-            let (kept, cold) = (part(true), part(false));
-            file.windows = merge::windows(&kept);
-            file.requests = kept;
-            cold
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -474,6 +455,7 @@ mod tests {
                 path: "/mnt/log".into(),
                 layout,
                 accesses: Vec::new(),
+                recorded: Vec::new(),
                 slow: Vec::new(),
                 limits: DeviceLimits {
                     largest_extent: 1 << 27,

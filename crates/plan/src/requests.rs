@@ -48,7 +48,7 @@ pub struct Shape {
 
 impl Shape {
     /// Cuts a range at the end of the file and widens it to whole blocks.
-    fn clamp(&self, range: ByteRange) -> Option<ByteRange> {
+    pub fn clamp(&self, range: ByteRange) -> Option<ByteRange> {
         let inside = range.intersect(ByteRange { start: 0, end: self.file_size });
         (!inside.is_empty()).then(|| inside.align_outward(self.block))
     }

@@ -8,8 +8,8 @@ use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
 use crate::slow::SlowRange;
 use crate::wear::Drive;
-use fragmend_layout::{Access, FileAccesses, ObservedLoad};
-use fragmend_layout::{DeviceLimits, DeviceProfile, Extent, FileId, Layout, Skip, Volume};
+use fragmend_layout::{Access, FileAccesses, ObservedLoad, Recorded};
+use fragmend_layout::{DeviceLimits, DeviceProfile, Extent, Layout, Skip, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,6 @@ pub struct Survey {
     pub left_alone: Vec<LeftAlone>,
     /// Whether the trace has what missed the page cache, besides or instead of what programs asked for.
     pub misses: bool,
-    /// Of a recording of a part of all places at a time: accesses that were not in ranges of which [`files`](Self::files)
-    /// have accesses, but in others like these, which were not recorded; by the file that they are like.
-    pub unseen: BTreeMap<FileId, Vec<Access>>,
     /// Accesses in the trace that cannot be true, or are of a later version, and were left out.
     pub unread: u64,
     /// Whether accesses that reached a device are in their order, and have their [rank](Access::rank) in it.
@@ -60,6 +57,8 @@ pub struct SurveyedFile {
     pub layout: Layout,
     /// Accesses in the order in which they were seen; empty without a trace.
     pub accesses: Vec<Access>,
+    /// How each of them was recorded, if a part of all places was at a time; otherwise empty.
+    pub recorded: Vec<Recorded>,
     /// Ranges that are in one fragment and yet slow, as far as that was measured; in file order, without overlap, and
     /// where the layout has them.
     pub slow: Vec<SlowRange>,
@@ -77,7 +76,8 @@ impl Survey {
         let of = |file: &SurveyedFile| {
             let (accesses, extents) = (file.accesses.len(), file.layout.extents().len());
             let own = size_of::<SurveyedFile>() + file.path.as_os_str().len();
-            own + accesses * size_of::<Access>() + extents * size_of::<Extent>()
+            let recorded = file.recorded.len() * size_of::<Recorded>();
+            own + accesses * size_of::<Access>() + recorded + extents * size_of::<Extent>()
         };
         self.files.iter().map(of).sum()
     }
@@ -102,10 +102,13 @@ impl Survey {
             Some(files) => files.into_iter().for_each(|file| {
                 let number = || PathBuf::from(format!("inode {}", file.file.inode));
                 let path = file.path.clone().unwrap_or_else(number);
-                found.take(&path, file.file, |_| true, file.accesses);
+                found.take(&path, file, |_| true);
             }),
             None => volume.files(&mut |path, file| match file {
-                Ok(file) => found.take(path, file, |l| l.breaks().next().is_some(), Vec::new()),
+                Ok(file) => {
+                    let file = FileAccesses::of(file);
+                    found.take(path, file, |layout| layout.breaks().next().is_some());
+                }
                 Err(skip) => found.survey.left_alone.push(LeftAlone::new(path, &skip)),
             })?,
         }
@@ -121,6 +124,7 @@ impl SurveyedFile {
             path,
             layout,
             accesses,
+            recorded: Vec::new(),
             slow: Vec::new(),
             block_bytes: *block_bytes,
             limits: DeviceLimits::new(*file_system, *block_bytes, profile),
@@ -140,13 +144,8 @@ struct Collected<'a> {
 }
 
 impl Collected<'_> {
-    fn take(
-        &mut self,
-        path: &Path,
-        file: FileId,
-        concerns: impl Fn(&Layout) -> bool,
-        accesses: Vec<Access>,
-    ) {
+    fn take(&mut self, path: &Path, seen: FileAccesses, concerns: impl Fn(&Layout) -> bool) {
+        let FileAccesses { file, accesses, recorded, .. } = seen;
         let layout = match self.volume.layout(file, path) {
             Ok(layout) if concerns(&layout) => layout,
             Ok(_) => return,
@@ -154,7 +153,7 @@ impl Collected<'_> {
         };
         self.devices.insert(file.device);
         let file = SurveyedFile::new(path.to_owned(), layout, accesses, &self.device);
-        self.survey.files.push(file);
+        self.survey.files.push(SurveyedFile { recorded, ..file });
     }
 
     fn survey(mut self) -> Survey {
@@ -168,8 +167,8 @@ impl Collected<'_> {
 mod tests {
     use super::*;
     use crate::{Policy, Settings, make};
-    use fragmend_layout::Op;
     use fragmend_layout::{CostModel, DeviceKind, ExtentKind, FsKind, Movable, SkipReason};
+    use fragmend_layout::{FileId, Op};
 
     const BLOCK: u64 = 4096;
 
@@ -251,7 +250,7 @@ mod tests {
             rank: 0,
         };
         let seen =
-            |inode| FileAccesses { file: Fixed::id(inode), path: None, accesses: vec![access] };
+            |inode| FileAccesses { accesses: vec![access], ..FileAccesses::of(Fixed::id(inode)) };
         let survey = Survey::of(&Fixed, Some(vec![seen(1), seen(9)])).unwrap();
         let gone = &survey.left_alone[0];
         assert_eq!((&*gone.path.path, gone.code), ("inode 9", Some(SkipReason::Vanished)));

@@ -1,30 +1,48 @@
 //! What a recording of a part of all places at a time stands for, and has not seen.
 //!
-//! Accesses of such a recording stand for others as well, in part of ranges of which it has nothing
-//! ([`Survey::unseen`](crate::Survey::unseen)): of files that are read once each, it has a few, and each stands for many. A plan
-//! moves what was seen, and promises what that saves. The others last as long, and would save as much, if they are like those
-//! that were seen; how long that is, is said besides. A plan from everything comes to the sum of both. How many bytes it would
-//! move besides is not known: what a range that was seen once stands for may be as many ranges, or one that is read as often.
+//! Accesses of such a recording stand for others as well, in part of ranges of which it has nothing, or too little for a plan to
+//! choose them: of files that are read once each, it has a few, and each stands for many. A plan moves what was seen, and
+//! promises what that saves. The others last as long, and would save as much, if they are like those that were seen; how long
+//! that is, is said besides. A plan from everything comes to the sum of both. How many bytes it would move besides is not known:
+//! what a range that was seen once stands for may be as many ranges, or one that is read as often.
 
+use crate::chance::{self, Counted};
 use crate::file::Summary;
 use crate::fragments::Bill;
+use crate::input::Policy;
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
-use crate::select::Analysed;
-use crate::survey::SurveyedFile;
-use fragmend_layout::{Access, ByteRange, FileId};
-use std::collections::BTreeMap;
+use crate::requests::Request;
+use crate::select::{Analysed, Candidate};
+use crate::turns::take_unseen;
+use fragmend_layout::ByteRange;
 
-/// Each file with the unseen accesses that are like its own.
-pub fn beside(
-    files: Vec<SurveyedFile>,
-    mut unseen: BTreeMap<FileId, Vec<Access>>,
-) -> Vec<(SurveyedFile, Vec<Access>)> {
-    let both = |file: SurveyedFile| {
-        let like_its_own = unseen.remove(&file.layout.file).unwrap_or_default();
-        (file, like_its_own)
+/// Of what was chosen, the ranges that pay for themselves by more than chance (all, by policies that do not choose by what
+/// ranges save); `wanted` is what would have been without a budget, if there is one. What the requests of files, and `cold` ones besides, stand for and was not seen is in [`Analysed::unseen`]
+/// afterwards.
+pub fn tell_apart(
+    files: &mut [Analysed],
+    cold: &mut [Vec<Request>],
+    chosen: Vec<Candidate>,
+    wanted: impl FnOnce(&[Analysed]) -> Option<Vec<Candidate>>,
+    policy: Policy,
+) -> Vec<Candidate> {
+    if files.iter().all(|file| file.turns.iter().all(|part| part.others() == 0)) {
+        return chosen;
+    }
+    let (chosen, counted) = match policy {
+        Policy::Gain => chance::those_that_pay(files, chosen, wanted(files)),
+        _ => (chosen, Vec::new()),
     };
-    files.into_iter().map(both).collect()
+    for (index, (file, cold)) in files.iter_mut().zip(cold).enumerate() {
+        let share = |part| counted.get(index).and_then(|counted: &Counted| counted.of(part));
+        let mut requests = std::mem::take(&mut file.requests);
+        file.unseen = take_unseen(&mut requests, &file.turns, share);
+        file.unseen.extend(take_unseen(cold, &file.turns, |_| None));
+        file.unseen.sort_unstable();
+        file.count_anew(requests);
+    }
+    chosen
 }
 
 /// What the unseen requests of a file come to, for the verdict.

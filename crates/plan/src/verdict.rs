@@ -77,7 +77,6 @@ impl Thinned {
         let part = survey.part?;
         let share = f64::from(part.places_ppm) / 1e6;
         let accesses = survey.files.iter().flat_map(|file| &file.accesses);
-        let accesses = accesses.chain(survey.unseen.values().flatten());
         let reached = accesses.filter(|a| a.op == Op::Miss || (a.direct && a.op == Op::Read));
         let counts = reached.map(|a| u64::from(a.count)).fold(0, u64::saturating_add);
         // Counts stand for places that were not recorded as well: what was not seen explains nothing.

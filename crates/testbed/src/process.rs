@@ -137,6 +137,9 @@ impl Drop for Running {
     }
 }
 
+/// Bytes of a program's output that are shown when it failed.
+const END: usize = 4096;
+
 /// A program that has ended.
 #[derive(Debug)]
 pub struct Finished {
@@ -158,14 +161,17 @@ impl Finished {
     /// Its standard output.
     ///
     /// # Panics
-    /// When its exit code is none of `codes`, with its standard error.
+    /// When its exit code is none of `codes`, with its standard error and the end of its output.
     pub fn expect(self, codes: &[i32]) -> String {
         let ended_well = self.status.code().is_some_and(|c| codes.contains(&c));
         if !ended_well {
             cleanup::pause_if_ending();
         }
-        assert!(ended_well, "{} failed ({}): {}", self.name, self.status, self.stderr.trim());
-        self.stdout
+        let Self { name, status, stdout, stderr } = self;
+        let end = &stdout.as_bytes()[stdout.len().saturating_sub(END)..];
+        let (stderr, end) = (stderr.trim(), String::from_utf8_lossy(end));
+        assert!(ended_well, "{name} failed ({status}): {stderr}\n{}", end.trim());
+        stdout
     }
 }
 

@@ -3,7 +3,8 @@
  * What programs ask for is recorded in turns with pauses. What reaches the device is recorded all the time, but
  * perhaps in a part of all places only. A place is an aligned region of a file; a hash of its inode and region (SHARDS,
  * FAST'15) says to which part it belongs. The parts take turns, so that each place is recorded for the same time: in
- * each round all of them, in an order that differs from round to round, so that no load is in step with them.
+ * each round, each place once, in a turn that differs from round to round and from place to place, so that no load is in
+ * step with them: of two reads at a fixed distance, it depends on no other two whether both are recorded.
  * Each event says how many it stands for. */
 #ifndef FRAGMEND_SAMPLING_H
 #define FRAGMEND_SAMPLING_H
@@ -25,28 +26,19 @@ static __always_inline __u32 mix(__u64 x)
 	return (x ^ x >> 31) >> 40;
 }
 
-static __always_inline __u32 place_hash(__u64 inode, __u64 offset)
-{
-	return mix(inode * 0x9e3779b97f4a7c15ULL + (offset >> config.region_shift));
-}
-
-/* The part, of `mask + 1`, whose turn it is. */
-static __always_inline __u32 part_now(__u64 mask)
-{
-	__u64 turn;
-
-	if (!control.turns)
-		return 0;
-	turn = (bpf_ktime_get_ns() - config.start_ns) >> TURN_SHIFT;
-	return turn ^ mix((turn & ~mask) * 0x9e3779b97f4a7c15ULL);
-}
-
 /* Whether what reaches the device there is recorded, and so stands for as many: one per part. */
 static __always_inline __u32 sampled(__u64 inode, __u64 offset)
 {
-	__u32 mask = control.device_mask;
+	__u64 mask = control.device_mask, turn = 0, place;
 
-	return !mask || !((place_hash(inode, offset) ^ part_now(mask)) & mask) ? mask + 1 : 0;
+	if (!mask)
+		return 1;
+	if (control.turns)
+		turn = (bpf_ktime_get_ns() - config.start_ns) >> TURN_SHIFT;
+	place = inode * 0x9e3779b97f4a7c15ULL + (offset >> config.region_shift);
+	/* In which turn of a round a place is recorded says nothing of the other rounds. */
+	place = mix(place + (turn & ~mask) * 0xd1342543de82ef95ULL);
+	return !((place ^ turn) & mask) ? mask + 1 : 0;
 }
 
 #endif

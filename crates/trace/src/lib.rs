@@ -19,6 +19,6 @@ pub use error::TraceError;
 pub use event::Event;
 pub use file::reader::{Filter, Order, Trace, is_trace, read, read_meta, read_open};
 pub use file::writer::{Existing, FindPath, TraceWriter};
-pub use fragmend_layout::{Access, FileAccesses, ObservedLoad, ObservedRequests, Op};
+pub use fragmend_layout::{Access, FileAccesses, ObservedLoad, ObservedRequests, Op, Recorded};
 pub use meta::{DataSum, DeviceMeta, KEY as META_KEY, Level, Meta, Misses, SCHEMA_VERSION};
 pub use sampling::{Overhead, Sampling};

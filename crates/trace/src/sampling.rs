@@ -8,7 +8,7 @@
 //! whatever the rates were (Horvitz and Thompson, JASA 1952).
 //!
 //! What one access stands for need not be in the same place: of places that are read once each, the one that was in turn
-//! stands for 63 others, which nobody has seen. `file/turns.rs` tells them apart.
+//! stands for 63 others, which nobody has seen. A plan tells them apart by the turns in which a place was recorded.
 
 use serde::{Deserialize, Serialize};
 

@@ -3,8 +3,8 @@
 
 use fragmend_layout::FileId;
 use fragmend_trace::{
-    DeviceMeta, Event, Existing, FileAccesses, Filter, Level, Meta, Op, Order, Sampling,
-    TraceWriter, read,
+    DeviceMeta, Event, Existing, Filter, Level, Meta, Op, Order, Recorded, Sampling, TraceWriter,
+    read,
 };
 
 fn event(op: Op) -> Event {
@@ -70,11 +70,9 @@ fn what_pauses_stand_for_is_in_no_other_places() {
             TraceWriter::create(&target, Existing::ReplaceTrace, Box::new(|_| None)).unwrap();
         writer.append(&[read_once(false, 0), read_once(true, 8192)]).unwrap();
         writer.finish(&Meta { sampling: Some(sampling), ..Meta::new(level, 0) }).unwrap();
-        let trace = read(&target, &Filter { unseen_apart: true, ..Filter::default() }).unwrap();
-        let counts = |files: &[FileAccesses]| -> Vec<(u64, u32)> {
-            files.iter().flat_map(|f| &f.accesses).map(|a| (a.offset, a.count)).collect()
-        };
-        assert_eq!(counts(&trace.files), [(0, 64), (8192, 1)], "{level:?}");
-        assert_eq!(counts(&trace.unseen), [(8192, 63)], "{level:?}");
+        let trace = read(&target, &Filter { turns: true, ..Filter::default() }).unwrap();
+        let [file] = &trace.files[..] else { panic!("{:?}", trace.files) };
+        assert_eq!(file.accesses.iter().map(|a| a.count).collect::<Vec<_>>(), [64, 64]);
+        assert_eq!(file.recorded, [Recorded { turn: 0, times: 1 }; 2], "{level:?}");
     }
 }

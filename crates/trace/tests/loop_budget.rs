@@ -6,7 +6,7 @@ mod support;
 use fragmend_testbed::measure::drop_caches;
 use fragmend_testbed::{columns, fio};
 use fragmend_trace::record::Options;
-use fragmend_trace::{Access, FileAccesses, Filter, Op, read};
+use fragmend_trace::{Access, FileAccesses, Filter, Op, Recorded, read};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use support::{accesses_of, image_with_file, python, traced};
@@ -203,26 +203,31 @@ while time.time() < end or n % 16:
             (o.overhead, o.places_shift, o.max_ranges) = (Some(100.0), 3, fold);
         };
         let (summary, whole) = traced(&image, configure, || python(&work, &[&once, &f]));
-        assert_eq!((summary.meta.lost, whole.unseen.len()), (0, 0));
-        let apart = Filter { unseen_apart: true, ..Filter::default() };
-        let trace = read(&image.scratch().join("trace.parquet"), &apart).unwrap();
-        // Of the files in `once` and of `f`.
-        let sums = |files: &[FileAccesses]| {
-            // By its number: the recorder does not look up every path on a busy machine.
-            let is_f = |file: &FileAccesses| file.file.inode == inode;
-            let sum = |which: bool| {
-                let of = files.iter().filter(|file| is_f(file) == which);
-                of.flat_map(|f| &f.accesses).filter(|a| a.direct).map(|a| u64::from(a.count)).sum()
-            };
-            [sum(false), sum(true)] as [u64; 2]
+        assert_eq!(summary.meta.lost, 0);
+        assert!(whole.files.iter().all(|file| file.recorded.is_empty()), "nobody asked for it");
+        let turns = Filter { turns: true, fold_if_misses: true, ..Filter::default() };
+        let trace = read(&image.scratch().join("trace.parquet"), &turns).unwrap();
+        // By its number: the recorder does not look up every path on a busy machine.
+        let of = |is_f: bool| -> Vec<(u32, Recorded)> {
+            let files = trace.files.iter().filter(|file| (file.file.inode == inode) == is_f);
+            let both = files.flat_map(|file| file.accesses.iter().zip(&file.recorded));
+            both.filter(|(a, _)| a.direct).map(|(a, recorded)| (a.count, *recorded)).collect()
         };
-        let [all, seen, unseen] = [&whole.files, &trace.files, &trace.unseen].map(|f| sums(f));
-        println!("{all:?}: {seen:?} seen, {unseen:?} not; {:?}", whole.meta.sampling);
-        assert_eq!(all, [seen[0] + unseen[0], seen[1] + unseen[1]]);
         // Each that was seen was seen once, and stands for eight.
-        assert_eq!(unseen[0], 7 * seen[0]);
-        assert!(all[0].abs_diff(FILES) < FILES / 4, "{}", all[0]);
-        assert!(unseen[1] < all[1] / 100, "{unseen:?}");
+        let once = of(false);
+        assert!(
+            once.iter().all(|(count, recorded)| (*count, recorded.times) == (8, 1)),
+            "{once:?}"
+        );
+        let all = 8 * once.len() as u64;
+        println!("{all} files, {:?}", whole.meta.sampling);
+        assert!(all.abs_diff(FILES) < FILES / 4, "{all}");
+        // Each of 16 places was seen in many turns. A folded trace has it in two rows, each of whose times is rounded up.
+        let again = of(true);
+        let is_in_many = |(count, recorded): &(u32, Recorded)| {
+            recorded.turn == Recorded::MANY && recorded.times - *count / 8 <= 1
+        };
+        assert_eq!((again.len(), again.iter().all(is_in_many)), (16, true), "{again:?}");
     }
 }
 

@@ -78,7 +78,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             survey::order(&fragmend_trace::read_meta(path)?, settings.assume_cold)
         };
         let fold_if_misses = !settings.assume_cold;
-        let filter = Filter { fold_if_misses, order, unseen_apart: true, ..Filter::default() };
+        let filter = Filter { fold_if_misses, order, turns: true, ..Filter::default() };
         fragmend_trace::read(path, &filter)
     };
     let trace = args.trace.as_ref().map(read).transpose()?;

@@ -70,7 +70,7 @@ fn reads(path: &Path) -> Vec<FileAccesses> {
         rank: 0,
     };
     let accesses = (0..1024).map(access).collect();
-    vec![FileAccesses { file, path: Some(path.to_owned()), accesses }]
+    vec![FileAccesses { path: Some(path.to_owned()), accesses, ..FileAccesses::of(file) }]
 }
 
 fn huge(name: &str, file_system: &'static FileSystem, size: u64) {

@@ -37,7 +37,7 @@ fn pathless(files: &[FileId]) -> Vec<FileAccesses> {
         windowed: false,
         rank: 0,
     };
-    let seen = |file: &FileId| FileAccesses { file: *file, path: None, accesses: vec![access] };
+    let seen = |file: &FileId| FileAccesses { accesses: vec![access], ..FileAccesses::of(*file) };
     files.iter().map(seen).collect()
 }
 

@@ -204,8 +204,10 @@ pub(super) fn fetched(index: usize, file: &SurveyedFile, basis: Basis, most: usi
         }
     };
     let every = if many { file.accesses.len() / most + 1 } else { 1 };
-    for access in file.accesses.iter().step_by(every) {
-        let times = access.count.min(MOST_TIMES);
+    for (index, access) in file.accesses.iter().enumerate().step_by(every) {
+        // Where a part of all places was recorded, as often as that.
+        let times = file.recorded.get(index).map_or(access.count, |recorded| recorded.times);
+        let times = times.min(MOST_TIMES);
         let range = access.range();
         match (access.op, basis) {
             (Op::Read, _) if access.direct => take(range, times, access.op == Op::Miss),

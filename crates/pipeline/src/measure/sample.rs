@@ -281,6 +281,7 @@ impl Sample {
                     path: file.path.clone(),
                     layout: layout(file),
                     accesses: seen.clone(),
+                    recorded: Vec::new(),
                     slow: Vec::new(),
                     block_bytes: file.block_bytes,
                     limits: file.limits,

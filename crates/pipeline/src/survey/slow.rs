@@ -5,7 +5,7 @@
 use super::mounted::Mounts;
 use super::{Collected, WhichSlow};
 use crate::Error;
-use fragmend_layout::{Skip, SkipReason};
+use fragmend_layout::{FileAccesses, Skip, SkipReason};
 use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{SlowFile, Survey, SurveyedFile};
 use fragmend_scan::fiemap;
@@ -98,7 +98,7 @@ fn open(
         return Err(Skip::new(SkipReason::Elsewhere, "it is not below the paths that were given"));
     }
     let layout = fiemap::layout_of(&file.fd);
-    found.take(mount, path, &file.fd, layout, Vec::new());
+    found.take(mount, path, &file.fd, layout, FileAccesses::of(slow.file));
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 //! 4.1.2, 4.1.3 and 4.2.1).
 
 use super::{Analysed, Candidate, fragmented_parts};
+use crate::merge;
+use crate::requests::Request;
 use std::cmp::Reverse;
 
 /// Every overlap window that is in more than one fragment. Cold windows were removed before.
@@ -14,6 +16,37 @@ pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
         .into_iter()
         .flat_map(|(i, w)| {
             fragmented_parts(&files[i], w.range).map(move |range| Candidate { file: i, range })
+        })
+        .collect()
+}
+
+/// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and returns, per file, the requests of
+/// the others.
+pub fn cool(files: &mut [Analysed], fraction: f64) -> Vec<Vec<Request>> {
+    if fraction >= 1.0 {
+        return vec![Vec::new(); files.len()];
+    }
+    let mut heat: Vec<(Reverse<u64>, usize, usize)> = files
+        .iter()
+        .enumerate()
+        .flat_map(|(i, f)| f.windows.iter().enumerate().map(move |(k, w)| (Reverse(w.seen), i, k)))
+        .collect();
+    heat.sort_unstable();
+    let keep = (heat.len() as f64 * fraction.clamp(0.0, 1.0)).ceil() as usize;
+    let mut hot: Vec<Vec<bool>> = files.iter().map(|f| vec![false; f.windows.len()]).collect();
+    heat[..keep].iter().for_each(|(_, i, k)| hot[*i][*k] = true);
+    files
+        .iter_mut()
+        .zip(hot)
+        .map(|(file, hot)| {
+            let part = |want: bool| -> Vec<Request> {
+                let windows = file.windows.iter().zip(&hot).filter(|(_, h)| **h == want);
+                windows.flat_map(|(w, _)| &file.requests[w.requests.clone()]).copied().collect()
+            };
+            let (kept, cold) = (part(true), part(false));
+            file.windows = merge::windows(&kept);
+            file.requests = kept;
+            cold
         })
         .collect()
 }

@@ -16,7 +16,8 @@ use crate::costs::Costs;
 use crate::fragments::{Bill, Fragments};
 use crate::merge::{self, Window};
 use crate::requests::Request;
-use crate::slow::Losses;
+use crate::slow::{self, Losses};
+use crate::turns::InTurn;
 use crate::ways::Ways;
 use crossings::Crossings;
 use fragmend_layout::{ByteRange, DeviceLimits, Layout};
@@ -28,6 +29,8 @@ use std::sync::{Arc, OnceLock};
 pub struct Analysed {
     /// Distinct requests in ascending order; those that are not hot enough are left out.
     pub requests: Vec<Request>,
+    /// In which turns they were recorded, if a part of all places was at a time; in ascending order.
+    pub turns: Vec<InTurn>,
     /// Requests that are like these, and were not seen ([`crate::unseen`]); in ascending order.
     pub unseen: Vec<Request>,
     /// Length of the longest of `requests` in bytes.
@@ -71,6 +74,7 @@ impl Analysed {
             longest_request: requests.iter().map(|r| r.range.len()).max().unwrap_or(0),
             windows: merge::windows(&requests),
             requests,
+            turns: Vec::new(),
             unseen: Vec::new(),
             fragments: Fragments::of(layout, &costs.model),
             runs: runs.into_iter().map(|r| r.align_outward(block)).collect(),
@@ -83,6 +87,14 @@ impl Analysed {
             apart: false,
             crossings: OnceLock::new(),
         }
+    }
+
+    /// Replaces its requests, in ascending order, by some of them, or with other counts.
+    pub fn count_anew(&mut self, requests: Vec<Request>) {
+        self.windows = merge::windows(&requests);
+        self.requests = requests;
+        self.crossings = OnceLock::new();
+        self.slow = slow::weigh(self);
     }
 
     /// The points where a range may end, with the time that requests which cross them wait; computed once.

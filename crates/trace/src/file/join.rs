@@ -3,7 +3,7 @@
 use super::bounds::Budget;
 use super::order::{Ranks, Reached};
 use super::text;
-use super::turns::{Recorded, Rows};
+use super::turns::{Rows, Turns};
 use crate::{Access, FileAccesses};
 use fragmend_layout::FileId;
 use parquet::data_type::ByteArray;
@@ -18,20 +18,15 @@ pub(super) struct Group {
     pub skipped: u64,
 }
 
-/// Files, and how the accesses of each were recorded, if not all were.
-pub(super) type Files = (Vec<FileAccesses>, Vec<Vec<Recorded>>);
-
 /// Joins the row groups in file order, and frees each group's memory once it is merged.
-pub(super) fn in_order(groups: Vec<Group>) -> Files {
+pub(super) fn in_order(groups: Vec<Group>) -> Vec<FileAccesses> {
     let mut index_of: HashMap<FileId, usize> = HashMap::new();
     let mut sizes: Vec<usize> = Vec::new();
     let mut files: Vec<FileAccesses> = Vec::new();
-    let mut recorded: Vec<Vec<Recorded>> = Vec::new();
     for (id, path, rows) in groups.iter().flat_map(|group| &group.files) {
         let index = *index_of.entry(*id).or_insert_with(|| {
             sizes.push(0);
-            recorded.push(Vec::new());
-            files.push(FileAccesses { file: *id, path: None, accesses: Vec::new() });
+            files.push(FileAccesses::of(*id));
             files.len() - 1
         });
         sizes[index] += rows.accesses.len();
@@ -41,8 +36,8 @@ pub(super) fn in_order(groups: Vec<Group>) -> Files {
     }
     for (id, _, rows) in groups.into_iter().flat_map(|group| group.files) {
         let index = index_of[&id];
-        let Rows { mut accesses, recorded: mut how } = rows;
-        recorded[index].append(&mut how);
+        let Rows { mut accesses, mut recorded } = rows;
+        files[index].recorded.append(&mut recorded);
         let all = &mut files[index].accesses;
         if all.is_empty() && accesses.len() == sizes[index] {
             *all = accesses;
@@ -51,7 +46,7 @@ pub(super) fn in_order(groups: Vec<Group>) -> Files {
             all.append(&mut accesses);
         }
     }
-    (files, recorded)
+    files
 }
 
 /// Files whose equal accesses are counted once, in no particular order: what a plan needs where nothing has to be
@@ -60,8 +55,8 @@ pub(super) fn in_order(groups: Vec<Group>) -> Files {
 pub(super) struct Folded {
     index_of: HashMap<FileId, usize>,
     files: Vec<FileAccesses>,
-    /// How these accesses were recorded, if not all were.
-    recorded: Vec<Vec<Recorded>>,
+    /// Of how many turns equal accesses are kept apart.
+    kept_apart: usize,
     /// How many accesses of each file are folded; those behind are not yet.
     folded: Vec<usize>,
     /// What stays in its order; nothing once it was too much.
@@ -76,12 +71,13 @@ pub(super) struct Folded {
 const WAITING: usize = 1 << 16;
 
 impl Folded {
-    /// No files yet, of which at most `up_to` of the accesses that have `reached` the device stay in their order.
-    pub fn new(reached: Option<Reached>, up_to: u64) -> Self {
+    /// No files yet, of which at most `up_to` of the accesses that have `reached` the device stay in their order; with the
+    /// turns of those that were recorded in turns.
+    pub fn new(reached: Option<Reached>, up_to: u64, turns: Option<Turns>) -> Self {
         Self {
             index_of: HashMap::new(),
             files: Vec::new(),
-            recorded: Vec::new(),
+            kept_apart: turns.map_or(0, Turns::kept_apart),
             folded: Vec::new(),
             reached,
             left: up_to,
@@ -95,8 +91,7 @@ impl Folded {
             let index = *self.index_of.entry(id).or_insert_with(|| {
                 self.folded.push(0);
                 self.ordered.push(Vec::new());
-                self.recorded.push(Vec::new());
-                self.files.push(FileAccesses { file: id, path: None, accesses: Vec::new() });
+                self.files.push(FileAccesses::of(id));
                 self.files.len() - 1
             });
             self.keep_order(index, &mut rows.accesses);
@@ -105,7 +100,7 @@ impl Folded {
                 file.path = Some(unescaped(&path));
             }
             file.accesses.append(&mut rows.accesses);
-            self.recorded[index].append(&mut rows.recorded);
+            file.recorded.append(&mut rows.recorded);
             if file.accesses.len() > 2 * self.folded[index] + WAITING {
                 self.fold(index, budget);
             }
@@ -133,18 +128,18 @@ impl Folded {
     }
 
     fn fold(&mut self, index: usize, budget: &Budget) {
-        let (accesses, recorded) = (&mut self.files[index].accesses, &mut self.recorded[index]);
+        let FileAccesses { accesses, recorded, .. } = &mut self.files[index];
         let mut rows =
             Rows { accesses: std::mem::take(accesses), recorded: std::mem::take(recorded) };
         let before = rows.accesses.len();
-        rows.fold();
+        rows.fold(self.kept_apart);
         budget.give_back((before - rows.accesses.len()) * size_of::<Access>());
         self.folded[index] = rows.accesses.len();
         Rows { accesses: *accesses, recorded: *recorded } = rows;
     }
 
     /// The files, in the order in which they were first seen, and whether what reached the device is in its order.
-    pub fn files(mut self, budget: &Budget) -> (Files, bool) {
+    pub fn files(mut self, budget: &Budget) -> (Vec<FileAccesses>, bool) {
         for index in 0..self.files.len() {
             self.fold(index, budget);
             let accesses = &mut self.files[index].accesses;
@@ -155,7 +150,7 @@ impl Folded {
         if !ordered {
             forget_order(&mut self.files);
         }
-        ((self.files, self.recorded), ordered)
+        (self.files, ordered)
     }
 }
 

@@ -14,10 +14,6 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// What is thinned out by places: what programs ask for through the page cache is thinned out by pauses instead, whether
-    /// or not misses were recorded besides.
-    pub const BY_PLACES: Self = Self { misses: true };
-
     /// Whether an access does.
     pub fn has(self, access: &Access) -> bool {
         access.direct

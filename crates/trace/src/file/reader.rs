@@ -14,12 +14,12 @@ use super::join::{self, Folded, Group};
 use super::order::{Disks, Ranks, Reached};
 use super::schema::{self, column};
 use super::source::Source;
-use super::turns::{self, Recorded, Rows, Turns};
+use super::turns::{Rows, Turns};
 use crate::event::is_possible;
 use crate::meta::{KEY, Meta, SCHEMA_VERSION};
 use crate::{Access, FileAccesses, Op, TraceError};
 use fragmend_layout::schema::OLDEST_TRACE_FILE;
-use fragmend_layout::{FileId, printable};
+use fragmend_layout::{FileId, Recorded, printable};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::file::metadata::ParquetMetaData;
@@ -44,9 +44,6 @@ pub struct Trace {
     pub skipped: u64,
     /// Whether the order of what reaches the device is in it ([`Access::rank`]).
     pub ordered: bool,
-    /// Accesses of the same files that were not in ranges of which [`files`](Self::files) has accesses, but in others like
-    /// them, which were not recorded: if [`Filter::unseen_apart`] asks for it.
-    pub unseen: Vec<FileAccesses>,
 }
 
 /// Which accesses to keep; the default keeps all.
@@ -62,9 +59,8 @@ pub struct Filter {
     /// What reaches the device stays in its order, also where the rest is counted once, and each such access has
     /// its [rank](Access::rank) in that.
     pub order: Option<Order>,
-    /// Where a part of all places was recorded at a time, what accesses stand for in ranges that the trace does not have is
-    /// in [`Trace::unseen`], and not in their counts.
-    pub unseen_apart: bool,
+    /// Where a part of all places was recorded at a time, how each access was ([`FileAccesses::recorded`]).
+    pub turns: bool,
 }
 
 /// Which order is kept.
@@ -117,7 +113,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     let reached = order.map(|order| Reached { misses: misses(&order) });
     let disks = Disks::of(&meta.devices);
     // What is in its order was recorded whole.
-    let turns = Turns::of(&meta).filter(|_| filter.unseen_apart && order.is_none());
+    let turns = Turns::of(&meta).filter(|_| filter.turns && order.is_none());
     let group = |group| {
         guarded(|| {
             let row_group = reader.metadata().row_group(group);
@@ -125,10 +121,6 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
             let how = How { filter, reached, disks: &disks, turns, budget: &budget };
             read_group(reader.get_row_group(group)?.as_ref(), &how)
         })
-    };
-    let unseen = |files: &mut [FileAccesses], recorded| match turns {
-        Some(_) => turns::unseen(files, recorded, Reached::BY_PLACES),
-        None => Vec::new(),
     };
     let groups = |range: std::ops::Range<usize>| -> Result<Vec<Group>, TraceError> {
         let groups = range.into_par_iter().map(group).collect::<Result<_, Reason>>();
@@ -139,7 +131,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         let mut groups = groups(all)?;
         groups.iter_mut().for_each(|group| ranks.go_on(&disks, group));
         let skipped = groups.iter().map(|group| group.skipped).sum();
-        let (mut files, recorded) = join::in_order(groups);
+        let mut files = join::in_order(groups);
         let all = || files.iter().flat_map(|file| &file.accesses);
         let ordered = order.is_some_and(|order| {
             all().filter(|a| reached.is_some_and(|r| r.has(a))).count() as u64 <= order.up_to
@@ -147,10 +139,10 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         if !ordered {
             join::forget_order(&mut files);
         }
-        let unseen = unseen(&mut files, recorded);
-        return Ok(Trace { files, meta, skipped, ordered, unseen });
+        return Ok(Trace { files, meta, skipped, ordered });
     }
-    let (mut folded, mut skipped) = (Folded::new(reached, order.map_or(0, |o| o.up_to)), 0);
+    let up_to = order.map_or(0, |order| order.up_to);
+    let (mut folded, mut skipped) = (Folded::new(reached, up_to, turns), 0);
     let at_a_time = 4 * rayon::current_num_threads();
     for first in all.clone().step_by(at_a_time) {
         for mut group in groups(first..all.end.min(first + at_a_time))? {
@@ -159,9 +151,8 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
             folded.add(group, &budget);
         }
     }
-    let ((mut files, recorded), ordered) = folded.files(&budget);
-    let unseen = unseen(&mut files, recorded);
-    Ok(Trace { files, meta, skipped, ordered, unseen })
+    let (files, ordered) = folded.files(&budget);
+    Ok(Trace { files, meta, skipped, ordered })
 }
 
 /// Reads only a trace's metadata.

@@ -1,0 +1,364 @@
+//! Of a recording of a part of all places at a time: which of the ranges that were chosen by their counts pay for themselves,
+//! and what they save.
+//!
+//! A range that was recorded in two turns at a rate of 1/64 counts as 128 reads, though it may have been read twice. The sum over
+//! all ranges is right; but a choice by such counts takes those that are too large by chance, and what they save by their counts
+//! is too much. So each turn is judged by the others: what was recorded in it counts in full only if its range would have been
+//! chosen without it, and as often as it was recorded otherwise. That is without bias, because what was recorded in other turns
+//! says nothing of whether this one was: let a range save `s_i` in turn `i`, which is recorded with the probability `p_i`, and let
+//! `C` be whether it is chosen. In turns that were not recorded, it then saves the sum over `i` of `(1 - p_i) * s_i` times the
+//! probability of `C` without `i`; and that is the expected sum, over the turns that were recorded, of `(1 / p_i - 1) * s_i` where
+//! `C` holds without `i`. (Where everything that was seen is chosen, that is Good's estimate, [`crate::turns`].)
+//!
+//! By that, a choice may save less than its price. So the ranges are cut at a *score*, what a range saves by its counts for its
+//! price: of all scores from 1 on, the one above which they save most beyond their price, two standard errors below the estimate.
+//! Where most ranges were read twice and do not pay, that is none of them, though some count as 128 reads; where each was read
+//! often, it is all of them. With a budget, a range is chosen if its score is above that of the last one that fits; of those that
+//! have the same score as this one, a share is.
+
+use crate::choose::by_file;
+use crate::fragments::{Bill, Fragments};
+use crate::parallel;
+use crate::select::{Analysed, Candidate, touching};
+use crate::turns;
+use fragmend_layout::{ByteRange, Recorded};
+
+/// How many standard errors below its estimate a choice is judged.
+const ERRORS: f64 = 2.0;
+/// What was recorded in many turns: so many at least.
+const MANY_TURNS: u32 = 5;
+
+/// A chosen range of a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Range {
+    /// What it saves by all counts, in nanoseconds.
+    saves_ns: f64,
+    /// The part of it that was recorded in many turns, for each of them at most.
+    many_ns: f64,
+    /// What it saves by what was recorded alone.
+    recorded_ns: f64,
+    price_ns: f64,
+    /// Whether it stands for others that were not recorded.
+    is_estimate: bool,
+}
+
+impl Range {
+    /// What it saves for its price if so much of it is left out. What was recorded whole is no matter of chance.
+    fn score_without(&self, ns: f64) -> f64 {
+        if self.is_estimate { (self.saves_ns - ns) / self.price_ns.max(1.0) } else { f64::INFINITY }
+    }
+}
+
+/// What was recorded of a range in one turn.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Index of the range, and of the part.
+    range: usize,
+    part: usize,
+    recorded: Recorded,
+    /// What it saves by its count, in nanoseconds, and the part of this by others than those that were recorded.
+    saves_ns: f64,
+    others_ns: f64,
+    /// Ranges that its request touches.
+    ranges: usize,
+}
+
+/// What one file's chosen ranges come to.
+#[derive(Debug, Default)]
+struct Judged {
+    ranges: Vec<Range>,
+    /// Of each part that touches one of them: its index, and the score of its range without its turn; ascending.
+    parts: Vec<(usize, f64)>,
+    counts: Vec<Counts>,
+}
+
+/// What counts if the cut is not above a score.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    score: f64,
+    /// Nanoseconds saved beyond the price, and their variance.
+    ns: f64,
+    variance: f64,
+    /// Whether it is by what was not recorded.
+    is_of_others: bool,
+}
+
+/// How much counts of what the parts of a file's requests stand for.
+#[derive(Debug, Default)]
+pub struct Counted {
+    parts: Vec<(usize, f64)>,
+}
+
+impl Counted {
+    /// The share that counts of what was not recorded of a part, by its index; `None` if it touches no range that was chosen.
+    pub fn of(&self, part: usize) -> Option<f64> {
+        let at = self.parts.binary_search_by_key(&part, |(index, _)| *index).ok()?;
+        Some(self.parts[at].1)
+    }
+}
+
+/// Where a choice ends: above a score all is chosen, and of what has this score a share.
+#[derive(Clone, Copy, Debug)]
+struct Least {
+    score: f64,
+    share: f64,
+}
+
+impl Least {
+    /// That of a choice of these ranges of the `wanted` ones, each with its bytes and its score; all that pay are chosen if
+    /// nothing else was wanted.
+    fn of(chosen: &[(u64, f64)], wanted: Option<&[(u64, f64)]>) -> Self {
+        let score = chosen.iter().map(|(_, score)| *score).fold(f64::INFINITY, f64::min);
+        let Some(wanted) = wanted.filter(|_| score.is_finite()) else {
+            return Self { score: 1.0, share: 1.0 };
+        };
+        // Figures that come about in different orders differ in their last places.
+        let ends = |of: &[(u64, f64)]| -> u64 {
+            let ends = of.iter().filter(|(_, other)| (other / score - 1.0).abs() < 1e-6);
+            ends.map(|(bytes, _)| bytes).sum()
+        };
+        let share = ends(chosen) as f64 / ends(wanted).max(1) as f64;
+        Self { score: f64::max(score, 1.0), share: share.min(1.0) }
+    }
+
+    /// The share of what has this score that is chosen.
+    fn share_of(self, score: f64) -> f64 {
+        if score > self.score * (1.0 + 1e-6) {
+            1.0
+        } else if score < self.score * (1.0 - 1e-6) {
+            0.0
+        } else {
+            self.share
+        }
+    }
+}
+
+/// Those of the chosen ranges that pay for themselves, and of each file how much counts of what was recorded of it. `wanted` is
+/// what would have been chosen without a budget.
+pub fn those_that_pay(
+    files: &[Analysed],
+    chosen: Vec<Candidate>,
+    wanted: Option<Vec<Candidate>>,
+) -> (Vec<Candidate>, Vec<Counted>) {
+    let judge_all = |chosen: &[Candidate]| {
+        let moves = by_file(files.len(), chosen);
+        let judged = parallel::map(files.len(), |i| judge(&files[i], &moves[i]));
+        (moves, judged)
+    };
+    let scores = |moves: &[Vec<ByteRange>], judged: &[Judged]| -> Vec<(u64, f64)> {
+        let ranges = moves.iter().flatten().zip(judged.iter().flat_map(|file| &file.ranges));
+        ranges.map(|(range, judged)| (range.len(), judged.score_without(0.0))).collect()
+    };
+    let (moves, judged) = judge_all(&chosen);
+    let wanted =
+        wanted.map(|wanted| judge_all(&wanted)).map(|(moves, judged)| scores(&moves, &judged));
+    let least = Least::of(&scores(&moves, &judged), wanted.as_deref());
+    let cut = cut(judged.iter().flat_map(|file| &file.counts).copied().collect(), least);
+    let mut kept = Vec::with_capacity(chosen.len());
+    for (file, (moves, judged)) in moves.iter().zip(&judged).enumerate() {
+        let pay = moves.iter().zip(&judged.ranges).filter(|(_, r)| r.score_without(0.0) >= cut);
+        kept.extend(pay.map(|(range, _)| Candidate { file, range: *range }));
+    }
+    let share = |score: f64| if score >= cut { least.share_of(score) } else { 0.0 };
+    let counted = |file: &Judged| Counted {
+        parts: file.parts.iter().map(|(part, score)| (*part, share(*score))).collect(),
+    };
+    (kept, judged.iter().map(counted).collect())
+}
+
+/// The score from `least` on above which most is saved, some standard errors below the estimate; above all if that is nothing.
+fn cut(mut counts: Vec<Counts>, least: Least) -> f64 {
+    counts.sort_unstable_by(|a, b| b.score.total_cmp(&a.score));
+    let (mut best, mut cut) = (0.0, f64::INFINITY);
+    let (mut sum, mut variance) = (0.0, 0.0);
+    let equal = counts.chunk_by(|a, b| a.score == b.score);
+    for equal in equal.take_while(|equal| equal[0].score >= least.score) {
+        for of in equal {
+            let share = if of.is_of_others { least.share_of(of.score) } else { 1.0 };
+            (sum, variance) = (sum + of.ns * share, variance + of.variance * share * share);
+        }
+        let surely = sum - ERRORS * f64::sqrt(variance);
+        // What was recorded whole is chosen in any case.
+        if surely > best || equal[0].score == f64::INFINITY {
+            (best, cut) = (surely, equal[0].score);
+        }
+    }
+    cut
+}
+
+/// What these ranges (sorted, disjoint) of a file come to.
+fn judge(file: &Analysed, moves: &[ByteRange]) -> Judged {
+    if moves.is_empty() {
+        return Judged::default();
+    }
+    let (mut ranges, shares) = shares(file, moves);
+    for share in &shares {
+        let range = &mut ranges[share.range];
+        range.is_estimate |= share.others_ns != 0.0;
+        if share.recorded.turn == Recorded::MANY {
+            let turns = share.recorded.times.clamp(1, MANY_TURNS);
+            range.many_ns += share.saves_ns.max(0.0) / f64::from(turns);
+        }
+    }
+    let mut judged = Judged::default();
+    for of_turn in shares.chunk_by(|a, b| (a.range, a.recorded.turn) == (b.range, b.recorded.turn))
+    {
+        let range = &ranges[of_turn[0].range];
+        let alone = of_turn[0].recorded.turn != Recorded::MANY;
+        let sum: f64 = of_turn.iter().map(|share| share.saves_ns).sum();
+        let without = range.score_without(range.many_ns + if alone { sum } else { 0.0 });
+        let score = without.min(range.score_without(0.0));
+        let (mut others, mut variance) = (0.0, 0.0);
+        for share in of_turn {
+            let own = share.others_ns / share.ranges as f64;
+            others += own;
+            variance += own * own / f64::from(share.recorded.times.max(1));
+            judged.parts.push((share.part, score));
+        }
+        let variance = if alone { others * others } else { variance };
+        judged.counts.push(Counts { score, ns: others, variance, is_of_others: true });
+    }
+    // Of a request that touches several ranges, the least score of them.
+    judged.parts.sort_unstable_by(|a, b| (a.0, a.1).partial_cmp(&(b.0, b.1)).expect("no NaN"));
+    judged.parts.dedup_by_key(|(part, _)| *part);
+    let own = |range: &Range| Counts {
+        score: range.score_without(0.0),
+        ns: range.recorded_ns - range.price_ns,
+        variance: 0.0,
+        is_of_others: false,
+    };
+    judged.counts.extend(ranges.iter().map(own));
+    judged.ranges = ranges;
+    judged
+}
+
+/// What each of these ranges saves, and by what of it was recorded in which turn; by range and turn.
+fn shares(file: &Analysed, moves: &[ByteRange]) -> (Vec<Range>, Vec<Share>) {
+    let price = |range: &ByteRange| file.costs.price.of(range.len()) as f64;
+    let range = |range| Range { price_ns: price(range), ..Range::default() };
+    let mut ranges: Vec<Range> = moves.iter().map(range).collect();
+    let touched: Vec<usize> = {
+        let all = file.requests.iter().enumerate();
+        let is_touched = |request: &ByteRange| touched_by(moves, *request).next().is_some();
+        all.filter(|(_, r)| r.fetches > 0 && is_touched(&r.range)).map(|(i, _)| i).collect()
+    };
+    let saved = saved_by_each(file, moves);
+    let mut shares = Vec::new();
+    for (&index, &ns) in touched.iter().zip(&saved) {
+        let request = &file.requests[index];
+        let many = touched_by(moves, request.range).count().max(1);
+        for range in touched_by(moves, request.range) {
+            let all = ns * request.fetches as f64;
+            ranges[range].saves_ns += all;
+            ranges[range].recorded_ns += all / many as f64;
+        }
+    }
+    let of_requests = touched.iter().enumerate().map(|(n, &index)| (n, file.requests[index].range));
+    turns::each(of_requests, &file.turns, |n, numbers, parts| {
+        let request = file.requests[touched[n]].range;
+        let many = touched_by(moves, request).count().max(1);
+        for (part, of) in numbers.zip(parts) {
+            let [saves_ns, others_ns] =
+                [of.count, of.others()].map(|count| saved[n] * f64::from(count));
+            for range in touched_by(moves, request) {
+                ranges[range].recorded_ns -= others_ns / many as f64;
+                let recorded = of.recorded;
+                shares.push(Share { range, part, recorded, saves_ns, others_ns, ranges: many });
+            }
+        }
+    });
+    add_slow(file, moves, &mut ranges, &mut shares);
+    shares.sort_unstable_by_key(|share| (share.range, share.recorded.turn, share.part));
+    (ranges, shares)
+}
+
+/// The indices of the ranges that a request touches.
+fn touched_by(moves: &[ByteRange], request: ByteRange) -> impl Iterator<Item = usize> + '_ {
+    let first = moves.partition_point(|range| range.end <= request.start);
+    (first..moves.len()).take_while(move |i| moves[*i].start < request.end)
+}
+
+/// The nanoseconds that each request that touches `moves` lasts less once these are contiguous; below zero if more.
+fn saved_by_each(file: &Analysed, moves: &[ByteRange]) -> Vec<f64> {
+    let (limit, mut clock) = (file.limits.max_request, file.costs.clock());
+    let mut ns = |fragments: &Fragments| -> Vec<f64> {
+        let touched = touching(&file.requests, moves).filter(|r| r.fetches > 0);
+        let mut all = Vec::new();
+        fragments.each_split(touched, limit, |_, split| {
+            all.push(Bill::of(split, 1, &mut clock).ns as f64);
+        });
+        all
+    };
+    let (before, after) = (ns(&file.fragments), ns(&file.fragments_after(moves)));
+    before.iter().zip(after).map(|(before, after)| before - after).collect()
+}
+
+/// Adds what is lost in ranges that are in one fragment and slow, to each request by the bytes that it has of the range.
+fn add_slow(file: &Analysed, moves: &[ByteRange], ranges: &mut [Range], shares: &mut [Share]) {
+    if file.slow.is_empty() {
+        return;
+    }
+    let lost: Vec<f64> = moves.iter().map(|m| file.slow.bills(*m)[0].ns as f64).collect();
+    let mut bytes = vec![0.0; moves.len()];
+    for request in touching(&file.requests, moves) {
+        for range in touched_by(moves, request.range) {
+            let own = request.range.intersect(moves[range]).len();
+            bytes[range] += own as f64 * request.fetches as f64;
+        }
+    }
+    for (range, lost) in ranges.iter_mut().zip(&lost) {
+        range.saves_ns += lost;
+        range.recorded_ns += lost;
+    }
+    for share in shares {
+        let part = &file.turns[share.part];
+        let own = part.range.intersect(moves[share.range]).len() as f64;
+        let each = lost[share.range] * own / f64::max(bytes[share.range], 1.0);
+        share.saves_ns += each * f64::from(part.count);
+        let others = each * f64::from(part.others());
+        share.others_ns += others * share.ranges as f64;
+        ranges[share.range].recorded_ns -= others;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(score: f64, ns: f64, is_of_others: bool) -> Counts {
+        let variance = if is_of_others { ns * ns } else { 0.0 };
+        Counts { score, ns, variance, is_of_others }
+    }
+
+    #[test]
+    fn the_cut_is_where_most_is_saved_for_certain() {
+        let all = Least { score: 1.0, share: 1.0 };
+        // Ranges that were seen once do not pay for themselves, and of one alone that was seen twice nothing is certain.
+        let seen_once = [counts(64.0, -2.0, false); 100];
+        let chance = [counts(128.0, -1.0, false), counts(64.0, 126.0, true)];
+        assert_eq!(cut([&seen_once[..], &chance].concat(), all), f64::INFINITY);
+        // Many that were seen again outweigh the others; those below the least score count for nothing.
+        let again = [counts(64.0, 126.0, true); 40];
+        assert_eq!(cut([&seen_once[..], &again].concat(), all), 64.0);
+        let above = Least { score: 100.0, share: 1.0 };
+        assert_eq!(cut([&seen_once[..], &again].concat(), above), f64::INFINITY);
+        // Of what has the score of the last one that fits, a share.
+        let last = Least { score: 64.0, share: 0.01 };
+        assert_eq!(cut([&seen_once[..], &again].concat(), last), f64::INFINITY);
+        // What was recorded whole is chosen in any case.
+        assert_eq!(cut(vec![counts(f64::INFINITY, -1.0, false)], all), f64::INFINITY);
+        assert_eq!(cut(Vec::new(), all), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_budget_ends_with_a_share_of_equal_ranges() {
+        let all = Least::of(&[(1, 3.0), (1, 2.0)], None);
+        assert_eq!([0.9, 1.0, 9.0].map(|score| all.share_of(score)), [0.0, 1.0, 1.0]);
+        let wanted = [(1, 9.0), (1, 2.0), (1, 2.0), (2, 2.0), (1, 1.5)];
+        let some = Least::of(&wanted[..2], Some(&wanted));
+        assert_eq!([1.5, 2.0, 9.0].map(|score| some.share_of(score)), [0.0, 0.25, 1.0]);
+        // Where everything was recorded whole, nothing is uncertain.
+        let whole = Least::of(&[(1, f64::INFINITY)], Some(&wanted));
+        assert_eq!((whole.score, whole.share), (1.0, 1.0));
+    }
+}
