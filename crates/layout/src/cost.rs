@@ -200,8 +200,8 @@ impl Unseeking {
     }
 }
 
-/// No time of a request is longer: a year, so that sums of many do not overflow.
-const LONGEST_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
+/// No time of a request is longer: an hour, so that sums of many do not overflow.
+const LONGEST_NS: u64 = 3600 * 1_000_000_000;
 /// No model has more figures of a kind: sizes of 512 bytes to 1 GiB times numbers of 1 to 4096 are fewer.
 const MOST: usize = 1024;
 
@@ -209,7 +209,7 @@ impl CostModel {
     /// A model of these figures, in any order.
     ///
     /// # Errors
-    /// There are no figures, too many, a length or a number in flight is 0, a time is 0 or longer than a year, or
+    /// There are no figures, too many, a length or a number in flight is 0, a time is 0 or longer than an hour, or
     /// a combination is missing or twice there.
     pub fn new(
         source: CostSource,
@@ -225,7 +225,7 @@ impl CostModel {
             times.into_iter().all(possible)
         };
         if !reads.iter().all(read) || !seeks.iter().all(|s| s.ns.max(s.back_ns()) <= LONGEST_NS) {
-            return Err(Senseless("a time is 0 or longer than a year"));
+            return Err(Senseless("a time is 0 or longer than an hour"));
         }
         if reads.iter().any(|r| r.request_bytes == 0 || r.in_flight == 0) {
             return Err(Senseless("a length or a number in flight is 0"));

@@ -22,7 +22,7 @@ use crate::unseen;
 use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use crate::wear::wear;
-use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
+use fragmend_layout::{ByteRange, CostSource, FileId, FsKind, Layout, ObservedLoad, schema};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,7 +103,8 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
     let mut cold = fragpicker::cool(&mut analysed, settings.hot_fraction);
 
-    let between = Between::of(&mut analysed, |i| kept[i].file.device);
+    let spaces = address_spaces(&devices);
+    let between = Between::of(&mut analysed, |i| spaces[&kept[i].file.device]);
     let (chosen, over_budget_bytes) = chosen(&mut analysed, &mut cold, &between, settings);
     let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
     let mut moves = moves(&chosen, &kept, &analysed);
@@ -194,6 +195,16 @@ fn costs_of(
         (d.device, Arc::new(Costs { one_more: timed.one_more.get(&d.device).copied(), ..costs }))
     };
     devices.iter().map(of).collect()
+}
+
+/// Of each device, the first whose places are the same: the subvolumes of a Btrfs have a number each.
+fn address_spaces(devices: &[Device]) -> BTreeMap<u64, u64> {
+    let mut first = BTreeMap::new();
+    let of = |d: &Device| match d.file_system {
+        FsKind::Btrfs => *first.entry((d.profile.name.clone(), d.total_bytes)).or_insert(d.device),
+        _ => d.device,
+    };
+    devices.iter().map(of).zip(devices).map(|(space, d)| (d.device, space)).collect()
 }
 
 /// Puts the depth that was seen on each device into its costs. On a device that seeks and has done more than the reads of the

@@ -3,10 +3,12 @@
 mod support;
 
 use fragmend_layout::{
-    Access, CostModel, DeviceKind, Extent, ExtentKind, FileId, Layout, ObservedLoad,
+    Access, CostModel, DeviceKind, Extent, ExtentKind, FileId, FsKind, Layout, ObservedLoad,
     ObservedRequests, Op,
 };
-use fragmend_plan::{Plan, Policy, Settings, Survey, SurveyedFile, make, with_curve};
+use fragmend_plan::{
+    Device, Plan, Policy, Settings, Summary, Survey, SurveyedFile, make, with_curve,
+};
 use proptest::prelude::*;
 use support::*;
 
@@ -89,16 +91,40 @@ fn a_stride_is_predicted_with_the_ways_between() {
 
 /// Two files with slots of 64 KiB so far apart, on which reads were done in turns, and what is planned for them.
 fn in_turns(places: [u64; 2], apart: u64, settings: &Settings) -> Plan {
-    let device = device(CostModel::guessed(DeviceKind::Disk));
+    in_turns_on([DEVICE; 2], FsKind::Ext4, places, apart, settings)
+}
+
+/// The same, on devices with these numbers.
+fn in_turns_on(
+    devices: [u64; 2],
+    file_system: FsKind,
+    places: [u64; 2],
+    apart: u64,
+    settings: &Settings,
+) -> Plan {
+    let device = Device { file_system, ..device(CostModel::guessed(DeviceKind::Disk)) };
     let file = |n: u64| {
-        let id = FileId { device: DEVICE, inode: 100 + n, generation: 1 };
+        let id = FileId { device: devices[n as usize], inode: 100 + n, generation: 1 };
         let layout = placed_in(id, &[0, 1, 2, 3].map(|slot| places[n as usize] + slot * apart));
         let rank = |slot: u64| (2 * slot + n + 1) as u32;
         let read = |slot: u64| Access { rank: rank(slot), ..read(slot * 64 * KIB, 64 * KIB, 1) };
         SurveyedFile::new(format!("/mnt/{n}").into(), layout, (0..4).map(read).collect(), &device)
     };
     let files = vec![file(0), file(1)];
-    make(Survey { files, devices: vec![device], ordered: true, ..Survey::default() }, settings)
+    let devices = devices.map(|number| Device { device: number, ..device.clone() }).to_vec();
+    make(Survey { files, devices, ordered: true, ..Survey::default() }, settings)
+}
+
+#[test]
+fn ways_between_subvolumes_count() {
+    let on = |devices, kind| {
+        in_turns_on(devices, kind, [10 * GB, 40 * GB], 300 * KIB, &Settings::default()).summary
+    };
+    let (one, two) = (on([DEVICE; 2], FsKind::Btrfs), on([DEVICE, 8], FsKind::Btrfs));
+    let figures = |s: &Summary| (s.seconds_before, s.seconds_after, s.bytes_to_move);
+    assert_eq!(figures(&one), figures(&two));
+    // Of two file systems on one disk it is not known how far apart they are.
+    assert!(on([DEVICE, 8], FsKind::Xfs).seconds_before < 0.5 * one.seconds_before);
 }
 
 #[test]

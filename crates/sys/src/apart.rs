@@ -58,7 +58,7 @@ impl<T> Drop for Mapping<T> {
 /// not access any memory but that.
 ///
 /// # Errors
-/// Those of the ioctl, of `mmap(2)` and of `fork(2)`; an error without a number if the other process was killed.
+/// Those of the ioctl and of `mmap(2)`; an error without a number if the other process was killed, or `fork(2)` failed.
 pub unsafe fn ioctl<T: Copy>(
     node: impl AsFd,
     request: libc::c_ulong,
@@ -78,7 +78,9 @@ pub unsafe fn ioctl<T: Copy>(
         unsafe { ask(shared.0, shared.argument(), fd, request, most) };
     }
     if child < 0 {
-        return Err(io::Error::last_os_error());
+        // Without its number, so that nobody takes it for the device's answer.
+        let why = io::Error::last_os_error();
+        return Err(io::Error::other(format!("no process could be started to ask it: {why}")));
     }
     // Where the signal of an ended child is ignored, it cannot be waited for when it has ended.
     // SAFETY: no status is asked for.
