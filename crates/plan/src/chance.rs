@@ -27,6 +27,8 @@ use fragmend_layout::{ByteRange, Recorded};
 const ERRORS: f64 = 2.0;
 /// What was recorded in many turns: so many at least.
 const MANY_TURNS: u32 = 5;
+/// Of the ranges that a request touches, so many share in what it saves: a trace may have any number of long requests.
+const MOST_RANGES: usize = 64;
 
 /// A chosen range of a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -272,10 +274,10 @@ fn shares(file: &Analysed, moves: &[ByteRange]) -> (Vec<Range>, Vec<Share>) {
     (ranges, shares)
 }
 
-/// The indices of the ranges that a request touches.
+/// The indices of the ranges that a request touches, of many only the first ones.
 fn touched_by(moves: &[ByteRange], request: ByteRange) -> impl Iterator<Item = usize> + '_ {
     let first = moves.partition_point(|range| range.end <= request.start);
-    (first..moves.len()).take_while(move |i| moves[*i].start < request.end)
+    (first..moves.len()).take(MOST_RANGES).take_while(move |i| moves[*i].start < request.end)
 }
 
 /// The nanoseconds that each request that touches `moves` lasts less once these are contiguous; below zero if more.
