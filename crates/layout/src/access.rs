@@ -78,6 +78,8 @@ pub struct Recorded {
     pub turn: u32,
     /// How many were, if equal ones are counted once: its count is how many they stand for.
     pub times: u32,
+    /// The most that those of one turn stand for; the count, where it is one turn.
+    pub most: u32,
 }
 
 impl Recorded {

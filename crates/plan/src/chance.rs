@@ -25,9 +25,7 @@ use fragmend_layout::{ByteRange, Recorded};
 
 /// How many standard errors below its estimate a choice is judged.
 const ERRORS: f64 = 2.0;
-/// What was recorded in many turns: so many at least.
-const MANY_TURNS: u32 = 5;
-/// Of the ranges that a request touches, so many share in what it saves: a trace may have any number of long requests.
+/// A request that touches more ranges than this counts for none of them: a trace may have any number of long requests.
 const MOST_RANGES: usize = 64;
 
 /// A chosen range of a file.
@@ -57,10 +55,12 @@ struct Share {
     /// Index of the range, and of the part.
     range: usize,
     part: usize,
-    recorded: Recorded,
+    turn: u32,
     /// What it saves by its count, in nanoseconds, and the part of this by others than those that were recorded.
     saves_ns: f64,
     others_ns: f64,
+    /// If it was recorded in many turns, what those of one save at most.
+    most_ns: f64,
     /// Ranges that its request touches.
     ranges: usize,
 }
@@ -197,16 +197,12 @@ fn judge(file: &Analysed, moves: &[ByteRange]) -> Judged {
     for share in &shares {
         let range = &mut ranges[share.range];
         range.is_estimate |= share.others_ns != 0.0;
-        if share.recorded.turn == Recorded::MANY {
-            let turns = share.recorded.times.clamp(1, MANY_TURNS);
-            range.many_ns += share.saves_ns.max(0.0) / f64::from(turns);
-        }
+        range.many_ns += share.most_ns.max(0.0);
     }
     let mut judged = Judged::default();
-    for of_turn in shares.chunk_by(|a, b| (a.range, a.recorded.turn) == (b.range, b.recorded.turn))
-    {
+    for of_turn in shares.chunk_by(|a, b| (a.range, a.turn) == (b.range, b.turn)) {
         let range = &ranges[of_turn[0].range];
-        let alone = of_turn[0].recorded.turn != Recorded::MANY;
+        let alone = of_turn[0].turn != Recorded::MANY;
         let sum: f64 = of_turn.iter().map(|share| share.saves_ns).sum();
         let without = range.score_without(range.many_ns + if alone { sum } else { 0.0 });
         let score = without.min(range.score_without(0.0));
@@ -214,7 +210,8 @@ fn judge(file: &Analysed, moves: &[ByteRange]) -> Judged {
         for share in of_turn {
             let own = share.others_ns / share.ranges as f64;
             others += own;
-            variance += own * own / f64::from(share.recorded.times.max(1));
+            // As if each turn had the most of one.
+            variance += own * share.most_ns / share.ranges as f64;
             judged.parts.push((share.part, score));
         }
         let variance = if alone { others * others } else { variance };
@@ -241,43 +238,49 @@ fn shares(file: &Analysed, moves: &[ByteRange]) -> (Vec<Range>, Vec<Share>) {
     let mut ranges: Vec<Range> = moves.iter().map(range).collect();
     let touched: Vec<usize> = {
         let all = file.requests.iter().enumerate();
-        let is_touched = |request: &ByteRange| touched_by(moves, *request).next().is_some();
+        let is_touched = |request: &ByteRange| !touched_by(moves, *request).is_empty();
         all.filter(|(_, r)| r.fetches > 0 && is_touched(&r.range)).map(|(i, _)| i).collect()
     };
     let saved = saved_by_each(file, moves);
     let mut shares = Vec::new();
     for (&index, &ns) in touched.iter().zip(&saved) {
         let request = &file.requests[index];
-        let many = touched_by(moves, request.range).count().max(1);
-        for range in touched_by(moves, request.range) {
-            let all = ns * request.fetches as f64;
-            ranges[range].saves_ns += all;
-            ranges[range].recorded_ns += all / many as f64;
+        let touched = touched_by(moves, request.range);
+        let many = touched.len();
+        for range in &mut ranges[touched] {
+            let all = if many > MOST_RANGES { 0.0 } else { ns * request.fetches as f64 };
+            range.is_estimate |= many > MOST_RANGES;
+            range.saves_ns += all;
+            range.recorded_ns += all / many as f64;
         }
     }
     let of_requests = touched.iter().enumerate().map(|(n, &index)| (n, file.requests[index].range));
     turns::each(of_requests, &file.turns, |n, numbers, parts| {
-        let request = file.requests[touched[n]].range;
-        let many = touched_by(moves, request).count().max(1);
+        let touched = touched_by(moves, file.requests[touched[n]].range);
+        let many = touched.len();
+        if many > MOST_RANGES {
+            return;
+        }
         for (part, of) in numbers.zip(parts) {
-            let [saves_ns, others_ns] =
-                [of.count, of.others()].map(|count| saved[n] * f64::from(count));
-            for range in touched_by(moves, request) {
+            let most = if of.recorded.turn == Recorded::MANY { of.recorded.most } else { 0 };
+            let [saves_ns, others_ns, most_ns] =
+                [of.count, of.others(), most].map(|count| saved[n] * f64::from(count));
+            for range in touched.clone() {
                 ranges[range].recorded_ns -= others_ns / many as f64;
-                let recorded = of.recorded;
-                shares.push(Share { range, part, recorded, saves_ns, others_ns, ranges: many });
+                let (turn, ranges) = (of.recorded.turn, many);
+                shares.push(Share { range, part, turn, saves_ns, others_ns, most_ns, ranges });
             }
         }
     });
     add_slow(file, moves, &mut ranges, &mut shares);
-    shares.sort_unstable_by_key(|share| (share.range, share.recorded.turn, share.part));
+    shares.sort_unstable_by_key(|share| (share.range, share.turn, share.part));
     (ranges, shares)
 }
 
-/// The indices of the ranges that a request touches, of many only the first ones.
-fn touched_by(moves: &[ByteRange], request: ByteRange) -> impl Iterator<Item = usize> + '_ {
+/// The indices of the ranges that a request touches.
+fn touched_by(moves: &[ByteRange], request: ByteRange) -> std::ops::Range<usize> {
     let first = moves.partition_point(|range| range.end <= request.start);
-    (first..moves.len()).take(MOST_RANGES).take_while(move |i| moves[*i].start < request.end)
+    first..moves.partition_point(|range| range.start < request.end).max(first)
 }
 
 /// The nanoseconds that each request that touches `moves` lasts less once these are contiguous; below zero if more.
@@ -317,6 +320,9 @@ fn add_slow(file: &Analysed, moves: &[ByteRange], ranges: &mut [Range], shares: 
         let own = part.range.intersect(moves[share.range]).len() as f64;
         let each = lost[share.range] * own / f64::max(bytes[share.range], 1.0);
         share.saves_ns += each * f64::from(part.count);
+        if share.turn == Recorded::MANY {
+            share.most_ns += each * f64::from(part.recorded.most);
+        }
         let others = each * f64::from(part.others());
         share.others_ns += others * share.ranges as f64;
         ranges[share.range].recorded_ns -= others;

@@ -166,7 +166,8 @@ impl Losses {
 
 /// What the requests of an analysed file lose in its slow ranges.
 pub fn weigh(file: &Analysed) -> Losses {
-    let mut losses = file.slow.losses.clone();
+    let unknown = |loss: &Loss| Loss { ns: 0.0, alone_ns: 0.0, ..*loss };
+    let mut losses: Vec<Loss> = file.slow.losses.iter().map(unknown).collect();
     let ranges: Vec<ByteRange> = losses.iter().map(|loss| loss.at.range).collect();
     let fetched = touching(&file.requests, &ranges).filter(|r| r.fetches > 0);
     let (mut clock, mut alone) = (file.costs.clock(), file.costs.clock_alone());

@@ -189,7 +189,7 @@ mod tests {
     /// Offset, length and fetches of what was seen, and of what was not, of accesses with their turns.
     fn apart(rows: &[(Access, u32)]) -> [Vec<(u64, u64, u64)>; 2] {
         let accesses: Vec<Access> = rows.iter().map(|(access, _)| *access).collect();
-        let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1 });
+        let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1, most: 0 });
         let recorded: Vec<Recorded> = recorded.collect();
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
         let mut seen = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn what_is_judged_counts_as_it_was_judged() {
         let accesses = [read(0, 8, 64), read(0, 8, 4)];
-        let recorded = [3, 9].map(|turn| Recorded { turn, times: 2 });
+        let recorded = [3, 9].map(|turn| Recorded { turn, times: 2, most: 0 });
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
         let requests = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);

@@ -73,6 +73,6 @@ fn what_pauses_stand_for_is_in_no_other_places() {
         let trace = read(&target, &Filter { turns: true, ..Filter::default() }).unwrap();
         let [file] = &trace.files[..] else { panic!("{:?}", trace.files) };
         assert_eq!(file.accesses.iter().map(|a| a.count).collect::<Vec<_>>(), [64, 64]);
-        assert_eq!(file.recorded, [Recorded { turn: 0, times: 1 }; 2], "{level:?}");
+        assert_eq!(file.recorded, [Recorded { turn: 0, times: 1, most: 64 }; 2], "{level:?}");
     }
 }

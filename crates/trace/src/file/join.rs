@@ -5,7 +5,7 @@ use super::order::{Ranks, Reached};
 use super::text;
 use super::turns::{Rows, Turns};
 use crate::{Access, FileAccesses};
-use fragmend_layout::FileId;
+use fragmend_layout::{FileId, Recorded};
 use parquet::data_type::ByteArray;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -131,9 +131,13 @@ impl Folded {
         let FileAccesses { accesses, recorded, .. } = &mut self.files[index];
         let mut rows =
             Rows { accesses: std::mem::take(accesses), recorded: std::mem::take(recorded) };
-        let before = rows.accesses.len();
+        let bytes = |rows: &Rows| {
+            let (accesses, recorded) = (rows.accesses.len(), rows.recorded.len());
+            accesses * size_of::<Access>() + recorded * size_of::<Recorded>()
+        };
+        let before = bytes(&rows);
         rows.fold(self.kept_apart);
-        budget.give_back((before - rows.accesses.len()) * size_of::<Access>());
+        budget.give_back(before - bytes(&rows));
         self.folded[index] = rows.accesses.len();
         Rows { accesses: *accesses, recorded: *recorded } = rows;
     }

@@ -36,7 +36,7 @@ impl Turns {
         let last = u64::from(Recorded::MANY) - 1;
         let turn = time_ns.checked_div(self.each_ns).unwrap_or(0).min(last);
         let times = if self.most > 0 { count.div_ceil(self.most) } else { 1 };
-        Recorded { turn: turn as u32, times }
+        Recorded { turn: turn as u32, times, most: count }
     }
 
     /// Of how many turns equal accesses are kept apart. A folded trace has the first and the last one, with what was between.
@@ -81,6 +81,8 @@ impl Rows {
                 if let Some(sum) = sum {
                     kept.0.count = sum;
                     kept.1.times = kept.1.times.saturating_add(next.1.times);
+                    let many = kept.1.turn == Recorded::MANY;
+                    kept.1.most = if many { kept.1.most.max(next.1.most) } else { sum };
                 }
                 sum.is_some()
             });
@@ -115,21 +117,23 @@ mod tests {
         }
     }
 
-    /// Count, turn and times of equal accesses with these counts and turns, up to two of which are kept apart.
-    fn folded(rows: &[(u32, u32)]) -> Vec<(u32, u32, u32)> {
+    /// Count, turn, times and most of equal accesses with these counts and turns, up to two of which are kept apart.
+    fn folded(rows: &[(u32, u32)]) -> Vec<(u32, u32, u32, u32)> {
         let accesses = rows.iter().map(|(count, _)| read(0, 8, *count)).collect();
-        let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1 }).collect();
+        let how = |(count, turn): &(u32, u32)| Recorded { turn: *turn, times: 1, most: *count };
+        let recorded = rows.iter().map(how).collect();
         let mut rows = Rows { accesses, recorded };
         rows.fold(2);
         let both = rows.accesses.iter().zip(&rows.recorded);
-        both.map(|(access, recorded)| (access.count, recorded.turn, recorded.times)).collect()
+        both.map(|(access, how)| (access.count, how.turn, how.times, how.most)).collect()
     }
 
     #[test]
     fn equal_accesses_are_counted_once_in_each_of_a_few_turns() {
-        assert_eq!(folded(&[(64, 3), (64, 9), (64, 3)]), [(128, 3, 2), (64, 9, 1)]);
-        assert_eq!(folded(&[(64, 3), (64, 9), (2, 4)]), [(130, Recorded::MANY, 3)]);
-        assert_eq!(folded(&[(64, 3), (130, Recorded::MANY)]), [(194, Recorded::MANY, 2)]);
+        assert_eq!(folded(&[(64, 3), (64, 9), (64, 3)]), [(128, 3, 2, 128), (64, 9, 1, 64)]);
+        assert_eq!(folded(&[(64, 3), (64, 9), (2, 4)]), [(130, Recorded::MANY, 3, 64)]);
+        let again = folded(&[(64, 3), (64, 3), (9, Recorded::MANY)]);
+        assert_eq!(again, [(137, Recorded::MANY, 3, 128)]);
         assert_eq!(folded(&[(64, 3), (u32::MAX, 3)]).len(), 2, "no count overflows");
     }
 
@@ -146,7 +150,7 @@ mod tests {
         assert!(Turns::of(&meta).is_none());
         meta.sampling = Some(sampling);
         let of = |meta: &Meta, ns, count| {
-            let Recorded { turn, times } = Turns::of(meta).unwrap().recorded(ns, count);
+            let Recorded { turn, times, .. } = Turns::of(meta).unwrap().recorded(ns, count);
             (turn, times)
         };
         assert_eq!((of(&meta, 5 << 21, 64), of(&meta, u64::MAX, 1)), ((5, 1), (u32::MAX - 1, 1)));
