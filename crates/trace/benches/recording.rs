@@ -176,8 +176,10 @@ fn recording(image: &Image, overhead: Option<f64>, work: impl FnOnce()) -> Summa
     let stop = AtomicBool::new(false);
     let (begun, begins) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let recorder = scope.spawn(|| {
-            record(&options, &stop, &mut |_| {
+        let (options, stop) = (&options, &stop);
+        // It owns the sender: where nothing can be recorded, nothing is waited for.
+        let recorder = scope.spawn(move || {
+            record(options, stop, &mut |_| {
                 let _ = begun.send(());
             })
         });

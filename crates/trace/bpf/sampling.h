@@ -30,15 +30,66 @@ static __always_inline __u32 place_hash(__u64 inode, __u64 offset)
 	return mix(inode * 0x9e3779b97f4a7c15ULL + (offset >> config.region_shift));
 }
 
-/* The part, of `mask + 1`, whose turn it is. */
-static __always_inline __u32 part_now(__u64 mask)
+static __always_inline __u64 turn_at(__u64 ns)
 {
-	__u64 turn;
+	return (ns - config.start_ns) >> TURN_SHIFT;
+}
+
+/* What says in which order the parts, `mask + 1`, have their turns in the round of this turn. */
+static __always_inline __u32 order_of(__u64 turn, __u64 mask)
+{
+	return mix((turn & ~mask) * 0x9e3779b97f4a7c15ULL);
+}
+
+/* The clock at some time in a tick, on one processor. To look at the clock costs more than all else that is done for a
+ * place that is not recorded. */
+struct tick {
+	__u64 jiffies;
+	__u64 ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tick);
+} ticks SEC(".maps");
+
+/* How many turns a tick may last (10 ms), and a little more. */
+#define TURNS_IN_TICK 6
+
+/* Whether the part of this hash may have its turn in the rest of a tick in which it was already `ns`. */
+static __always_inline int may_have_turn(__u32 hash, __u64 mask, __u64 ns)
+{
+	__u64 turn = turn_at(ns);
+
+	/* The next round has another order. */
+	if ((turn & mask) + TURNS_IN_TICK > mask)
+		return 1;
+	return (((hash ^ order_of(turn, mask)) - turn) & mask) <= TURNS_IN_TICK;
+}
+
+/* Whether the part of this hash has its turn; the first one has it all the time where they take none. */
+static __always_inline int has_turn(__u32 hash, __u64 mask)
+{
+	__u64 jiffies, ns, turn;
+	struct tick *tick;
+	__u32 zero = 0;
 
 	if (!control.turns)
+		return !(hash & mask);
+	tick = bpf_map_lookup_elem(&ticks, &zero);
+	if (!tick)
 		return 0;
-	turn = (bpf_ktime_get_ns() - config.start_ns) >> TURN_SHIFT;
-	return turn ^ mix((turn & ~mask) * 0x9e3779b97f4a7c15ULL);
+	/* Before the clock: what is noted is never of a later tick than it says. */
+	jiffies = bpf_jiffies64();
+	if (mask >= 4 * TURNS_IN_TICK && tick->jiffies == jiffies && !may_have_turn(hash, mask, tick->ns))
+		return 0;
+	ns = bpf_ktime_get_ns();
+	tick->ns = ns;
+	tick->jiffies = jiffies;
+	turn = turn_at(ns);
+	return !((hash ^ order_of(turn, mask) ^ turn) & mask);
 }
 
 /* Whether what reaches the device there is recorded, and so stands for as many: one per part. */
@@ -46,7 +97,7 @@ static __always_inline __u32 sampled(__u64 inode, __u64 offset)
 {
 	__u32 mask = control.device_mask;
 
-	return !mask || !((place_hash(inode, offset) ^ part_now(mask)) & mask) ? mask + 1 : 0;
+	return !mask || has_turn(place_hash(inode, offset), mask) ? mask + 1 : 0;
 }
 
 #endif
