@@ -3,7 +3,7 @@
 //!
 //! Runs without the recorder and with each kind of recording, interleaved, on one image; the medians. Beside the loss of
 //! speed there is that by the reader's own processor time for a read, to which other programs on the machine add less.
-//! `cargo bench -p fragmend-trace --bench recording [-- ROUNDS]`
+//! `cargo bench -p fragmend-trace --bench recording [-- ROUNDS] [ROW...]`, where a row is named by a part of its name.
 
 use fragmend_testbed::image::{Image, run};
 use fragmend_trace::record::{Options, Summary, record};
@@ -25,6 +25,8 @@ fn main() {
         return;
     }
     let rounds = args.iter().find_map(|a| a.parse().ok()).unwrap_or(7);
+    let named = |a: &&String| !a.starts_with('-') && a.parse::<usize>().is_err();
+    let rows: Vec<&String> = args.iter().filter(named).collect();
     let image = Image::ext4(1 << 30);
     let file = image.path().join("f");
     run("fio", ["--name=fill", "--size=256M", "--rw=write", "--bs=1M", "--minimal", &name(&file)]);
@@ -39,20 +41,25 @@ fn main() {
         let out = run(this, [READER.as_ref(), file.as_os_str()]);
         out.trim().parse().expect("a number")
     };
-    row("page cache, random 4 KiB, a bare loop on each processor", &image, &bare, rounds);
+    let row = |what: &str, reader: &dyn Fn() -> f64| {
+        if rows.is_empty() || rows.iter().any(|part| what.contains(part.as_str())) {
+            row(what, &image, reader, rounds);
+        }
+    };
+    row("page cache, random 4 KiB, a bare loop on each processor", &bare);
     let fio = |args: &'static [&'static str]| {
         let file = file.clone();
         move || reader(&file, args)
     };
     let cached = &["--direct=0", "--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0"];
-    row("page cache, random 4 KiB (fio)", &image, &fio(cached), rounds);
+    row("page cache, random 4 KiB (fio)", &fio(cached));
     let sequential =
         &["--direct=0", "--rw=read", "--bs=128k", "--ioengine=psync", "--invalidate=0"];
-    row("page cache, sequential 128 KiB (fio)", &image, &fio(sequential), rounds);
+    row("page cache, sequential 128 KiB (fio)", &fio(sequential));
     let deep = &["--direct=1", "--rw=randread", "--bs=4k", "--ioengine=libaio", "--iodepth=32"];
-    row("O_DIRECT, random 4 KiB, depth 32 (fio)", &image, &fio(deep), rounds);
+    row("O_DIRECT, random 4 KiB, depth 32 (fio)", &fio(deep));
     let direct = &["--direct=1", "--rw=randread", "--bs=4k", "--ioengine=psync"];
-    row("O_DIRECT, random 4 KiB, depth 1 (fio)", &image, &fio(direct), rounds);
+    row("O_DIRECT, random 4 KiB, depth 1 (fio)", &fio(direct));
 }
 
 /// Reads 4 KiB at random places of a cached file on each processor, as fast as it goes; returns reads a second.
@@ -169,8 +176,10 @@ fn recording(image: &Image, overhead: Option<f64>, work: impl FnOnce()) -> Summa
     let stop = AtomicBool::new(false);
     let (begun, begins) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let recorder = scope.spawn(|| {
-            record(&options, &stop, &mut |_| {
+        let (options, stop) = (&options, &stop);
+        // It owns the sender: where nothing can be recorded, nothing is waited for.
+        let recorder = scope.spawn(move || {
+            record(options, stop, &mut |_| {
                 let _ = begun.send(());
             })
         });

@@ -19,6 +19,23 @@ static __always_inline int may_fall_back(struct inode *inode)
 	return config.btrfs && BPF_CORE_READ(inode, i_sb, s_magic) == BTRFS_SUPER_MAGIC;
 }
 
+#define BEGUN 4096
+
+/* How many threads have an entry in `directs`, by their number modulo BEGUN: most have none while few places are
+ * recorded, and the programs that end direct I/O need not search for it then. One that is evicted stays counted. */
+__u32 begun_by[BEGUN];
+
+static __always_inline __u32 *begun_like(__u32 thread)
+{
+	return &begun_by[thread & (BEGUN - 1)];
+}
+
+/* What this thread has begun; null if it is not recorded. */
+static __always_inline struct direct *begun_of(__u32 thread)
+{
+	return *begun_like(thread) ? bpf_map_lookup_elem(&directs, &thread) : 0;
+}
+
 /* Notes that the present call does direct I/O, `bytes` of which are done. */
 static __always_inline void note_direct_call(__u64 bytes)
 {
@@ -40,13 +57,15 @@ SEC("tp_btf/iomap_dio_rw_begin")
 int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned int flags, unsigned long before)
 {
 	struct file *file = iocb->ki_filp;
-	struct direct begun = { .iocb = (__u64)iocb, .before = before, .asked = iter->count };
 	struct inode *inode = file->f_inode;
-	__u32 thread = bpf_get_current_pid_tgid(), weight;
+	__u32 weight = inode ? sampled(inode->i_ino, iocb->ki_pos) : 0;
+	__u32 thread;
+	int error;
 
-	weight = inode ? sampled(inode->i_ino, iocb->ki_pos) : 0;
 	if (!weight)
 		return 0;
+	struct direct begun = { .iocb = (__u64)iocb, .before = before, .asked = iter->count };
+
 	begun.event.kind = (iter->data_source ? OP_WRITE : OP_READ) | KIND_DIRECT;
 	begun.event.offset = iocb->ki_pos;
 	if (!admit(file, inode, &begun.event))
@@ -56,8 +75,14 @@ int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned i
 	/* A call that waits is known by its result. */
 	begun.falls_back = iocb->ki_complete && may_fall_back(inode);
 	begun.size = inode->i_size;
+	thread = bpf_get_current_pid_tgid();
+	error = bpf_map_update_elem(&directs, &thread, &begun, BPF_NOEXIST);
+	if (!error)
+		__sync_fetch_and_add(begun_like(thread), 1);
 	/* One that failed before it was issued is replaced. */
-	if (bpf_map_update_elem(&directs, &thread, &begun, BPF_ANY))
+	else if (error == -EEXIST)
+		error = bpf_map_update_elem(&directs, &thread, &begun, BPF_ANY);
+	if (error)
 		count_lost(1);
 	return 0;
 }
@@ -74,7 +99,8 @@ static __always_inline int issued_direct(struct direct *begun, __u32 thread, __u
 		begun->event.length = length;
 		emit(&begun->event, 0, begun->size);
 	}
-	bpf_map_delete_elem(&directs, &thread);
+	if (!bpf_map_delete_elem(&directs, &thread))
+		__sync_fetch_and_add(begun_like(thread), -1);
 	return 0;
 }
 
@@ -83,7 +109,7 @@ SEC("tp_btf/iomap_dio_rw_queued")
 int BPF_PROG(on_dio_queued, struct inode *inode, long at)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	struct direct *begun = bpf_map_lookup_elem(&directs, &thread);
+	struct direct *begun = begun_of(thread);
 	__u64 end = at;
 
 	if (!begun || begun->inode != (__u64)inode || end < begun->event.offset ||
@@ -99,7 +125,7 @@ SEC("tp_btf/iomap_dio_complete")
 int BPF_PROG(on_dio_complete, struct kiocb *iocb, int error, long result)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	struct direct *begun = bpf_map_lookup_elem(&directs, &thread);
+	struct direct *begun = begun_of(thread);
 
 	/* The calling thread has not returned to its program yet: on_sys_exit() shall not record this part again. */
 	if (!iocb->ki_complete && result > 0)

@@ -107,7 +107,7 @@ int on_fault(struct bpf_raw_tracepoint_args *ctx)
 	__u64 index = ctx->args[1], at = index << config.page_shift;
 	struct held *held;
 
-	if (!inode)
+	if (!inode || !is_watched(inode))
 		return 0;
 	if (config.misses)
 		announce(inode, index, index + 1);
@@ -128,7 +128,7 @@ int on_map_pages(struct bpf_raw_tracepoint_args *ctx)
 	__u64 index = ctx->args[1], end = ctx->args[2] + 1;
 	struct held *held;
 
-	if (!inode)
+	if (!inode || !is_watched(inode))
 		return 0;
 	held = held_on(inode);
 	if (held && held->state & HELD_FAULT && held->page >= index && held->page < end) {
@@ -177,7 +177,7 @@ int on_ra_order(struct bpf_raw_tracepoint_args *ctx)
 	struct file_ra_state *ra = (void *)ctx->args[2];
 	__u64 index = ctx->args[1];
 
-	return inode ? read_ahead(inode, index, index + BPF_CORE_READ(ra, size)) : 0;
+	return inode && is_watched(inode) ? read_ahead(inode, index, index + BPF_CORE_READ(ra, size)) : 0;
 }
 
 SEC("raw_tp/page_cache_ra_unbounded")
@@ -186,7 +186,7 @@ int on_ra_unbounded(struct bpf_raw_tracepoint_args *ctx)
 	struct inode *inode = (void *)ctx->args[0];
 	__u64 index = ctx->args[1];
 
-	return inode ? read_ahead(inode, index, index + ctx->args[2]) : 0;
+	return inode && is_watched(inode) ? read_ahead(inode, index, index + ctx->args[2]) : 0;
 }
 
 #endif

@@ -169,6 +169,14 @@ static __always_inline int wanted_task(struct task_struct *task)
 	return 1;
 }
 
+/* Whether it is on a watched file system. What is done for every file of the machine asks this first. */
+static __always_inline int is_watched(struct inode *inode)
+{
+	__u32 device = BPF_CORE_READ(inode, i_sb, s_dev);
+
+	return !!bpf_map_lookup_elem(&devices, &device);
+}
+
 static __always_inline struct file *file_of(__u32 fd)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -189,14 +197,12 @@ static __noinline int watched_fd(__u32 fd)
 {
 	struct file *file = file_of(fd);
 	struct inode *inode = 0;
-	__u32 device;
 
 	if (file && !(config.direct_seen && BPF_CORE_READ(file, f_flags) & config.o_direct))
 		inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)
 		return done();
-	device = BPF_CORE_READ(inode, i_sb, s_dev);
-	return done() + !!bpf_map_lookup_elem(&devices, &device);
+	return done() + is_watched(inode);
 }
 
 #endif

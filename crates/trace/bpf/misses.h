@@ -60,17 +60,14 @@ static __always_inline int disarm(struct fetch *fetch)
 	return 0;
 }
 
-/* This thread wants these pages. */
+/* This thread wants these pages of a watched file system. */
 static __noinline int announce(struct inode *inode, __u64 from, __u64 to)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	__u32 device = BPF_CORE_READ(inode, i_sb, s_dev);
 	__u64 size = BPF_CORE_READ(inode, i_size);
 	struct fetch *fetch;
 	__u64 call;
 
-	if (!bpf_map_lookup_elem(&devices, &device))
-		return done();
 	call = present_call();
 	to = least(to, (size + (1ULL << config.page_shift) - 1) >> config.page_shift);
 	fetch = bpf_map_lookup_elem(&fetches, &thread);

@@ -26,19 +26,80 @@ static __always_inline __u32 mix(__u64 x)
 	return (x ^ x >> 31) >> 40;
 }
 
+static __always_inline __u64 place_of(__u64 inode, __u64 offset)
+{
+	return inode * 0x9e3779b97f4a7c15ULL + (offset >> config.region_shift);
+}
+
+static __always_inline __u64 turn_at(__u64 ns)
+{
+	return (ns - config.start_ns) >> TURN_SHIFT;
+}
+
+/* Says in which of the `mask + 1` turns of a round, that of this turn, a place is recorded: which says nothing of other
+ * rounds. */
+static __always_inline __u32 own_turn(__u64 place, __u64 turn, __u64 mask)
+{
+	return mix(place + (turn & ~mask) * 0xd1342543de82ef95ULL);
+}
+
+/* The clock at some time in a tick, on one processor. To look at the clock costs more than all else that is done for a
+ * place that is not recorded. */
+struct tick {
+	__u64 jiffies;
+	__u64 ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tick);
+} ticks SEC(".maps");
+
+/* How many turns a tick may last (10 ms), and a little more. */
+#define TURNS_IN_TICK 6
+
+/* Whether a place may have its turn in the rest of a tick in which it was already `ns`. */
+static __always_inline int may_have_turn(__u64 place, __u64 mask, __u64 ns)
+{
+	__u64 turn = turn_at(ns);
+
+	/* In the next round it is in another turn. */
+	if ((turn & mask) + TURNS_IN_TICK > mask)
+		return 1;
+	return ((own_turn(place, turn, mask) - turn) & mask) <= TURNS_IN_TICK;
+}
+
+/* Whether a place has its turn; where they take none, the same ones have it all the time. */
+static __always_inline int has_turn(__u64 place, __u64 mask)
+{
+	__u64 jiffies, ns, turn;
+	struct tick *tick;
+	__u32 zero = 0;
+
+	if (!control.turns)
+		return !(own_turn(place, 0, mask) & mask);
+	tick = bpf_map_lookup_elem(&ticks, &zero);
+	if (!tick)
+		return 0;
+	/* Before the clock: what is noted is never of a later tick than it says. */
+	jiffies = bpf_jiffies64();
+	if (mask >= 4 * TURNS_IN_TICK && tick->jiffies == jiffies && !may_have_turn(place, mask, tick->ns))
+		return 0;
+	ns = bpf_ktime_get_ns();
+	tick->ns = ns;
+	tick->jiffies = jiffies;
+	turn = turn_at(ns);
+	return !((own_turn(place, turn, mask) ^ turn) & mask);
+}
+
 /* Whether what reaches the device there is recorded, and so stands for as many: one per part. */
 static __always_inline __u32 sampled(__u64 inode, __u64 offset)
 {
-	__u64 mask = control.device_mask, turn = 0, place;
+	__u64 mask = control.device_mask;
 
-	if (!mask)
-		return 1;
-	if (control.turns)
-		turn = (bpf_ktime_get_ns() - config.start_ns) >> TURN_SHIFT;
-	place = inode * 0x9e3779b97f4a7c15ULL + (offset >> config.region_shift);
-	/* In which turn of a round a place is recorded says nothing of the other rounds. */
-	place = mix(place + (turn & ~mask) * 0xd1342543de82ef95ULL);
-	return !((place ^ turn) & mask) ? mask + 1 : 0;
+	return !mask || has_turn(place_of(inode, offset), mask) ? mask + 1 : 0;
 }
 
 #endif

@@ -6,8 +6,9 @@
 //! the device is what plans are made from, so it is never paused; if it costs too much, it is recorded in a part of the
 //! places, which changes from turn to turn.
 //!
-//! The budget holds on average: what a quiet time has left over is spent on a burst, so that a short recording, or a
-//! load that comes seldom, is whole.
+//! The budget holds on average: what a quiet time has left over is spent on a burst, so that a load that comes seldom is
+//! whole. A recording begins with little, because a load that is there from the start would spend all that is there: of a
+//! recording of a few seconds, that is to keep to its limit, too.
 
 use super::shared::Control;
 
@@ -18,8 +19,10 @@ pub(super) const MOST_SHIFT: u32 = 6;
 /// The part of the limit that is aimed at: not all that a recording costs can be measured. A reader whose reads were to
 /// cost 1.4 % more by these measurements needed about 3 % more processor time, as its caches are used by others.
 const AIM: f64 = 0.4;
-/// The budget of so many seconds can be saved up; a recording begins with it.
+/// The budget of so many seconds can be saved up.
 const SAVED_S: f64 = 10.0;
+/// A recording begins with that of so many.
+const FIRST_S: f64 = 1.5;
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub(super) struct Cost {
     pub requests: f64,
     /// Always: what accesses that reach the device cost, in the programs that see them and for their rows.
     pub device: f64,
+    /// Always, whatever is recorded: the programs that find that something is not to be recorded, measuring and pausing.
+    pub fixed: f64,
 }
 
 /// What is left of the budget, in seconds of a processor.
@@ -49,7 +54,12 @@ pub(super) struct Savings {
 impl Savings {
     /// Those of a recording that begins, with a limit in processors.
     pub fn new(limit: f64) -> Self {
-        Self { limit, left: limit * AIM * SAVED_S }
+        Self { limit, left: limit * AIM * FIRST_S }
+    }
+
+    /// Whether more was spent than there was.
+    pub fn overspent(&self) -> bool {
+        self.left < 0.0
     }
 
     /// The limit, in processors.
@@ -84,9 +94,15 @@ impl Rates {
         }
     }
 
+    /// The same where only what reaches the device has been seen since.
+    pub fn next_device(self, cost: Cost, savings: &Savings, start: Self) -> Self {
+        let next = self.next(cost, savings.limit).at_most(start);
+        Self { one_in: self.one_in, ..next }
+    }
+
     /// The rates with which a recording that costs this at these ones stays within `limit` processors.
     fn next(self, cost: Cost, limit: f64) -> Self {
-        let aim = limit * AIM;
+        let aim = (limit * AIM - cost.fixed).max(limit * AIM / 4.0);
         let mut next = self;
         let mut device = cost.device;
         while device > aim * 0.75 && next.device_shift < MOST_SHIFT {
@@ -96,7 +112,7 @@ impl Rates {
         if cost.device < aim * 0.25 {
             next.device_shift = self.device_shift.saturating_sub(1);
         }
-        let left = (aim - cost.device).max(aim / 4.0);
+        let left = (aim - device).max(aim / 4.0);
         let mut one_in = 1;
         while one_in < MOST_PAUSED && cost.requests / f64::from(one_in) > left {
             one_in *= 2;
@@ -128,16 +144,16 @@ mod tests {
 
     #[test]
     fn what_fits_is_recorded_whole() {
-        assert_eq!(ALL.next(Cost { requests: 0.001, device: 0.001 }, LIMIT), ALL);
+        assert_eq!(ALL.next(Cost { requests: 0.001, device: 0.001, fixed: 0.0 }, LIMIT), ALL);
         assert_eq!(ALL.next(Cost::default(), LIMIT), ALL);
     }
 
     /// A reader of the page cache on two processors that loses 17 %.
     #[test]
     fn requests_are_paused_and_what_reaches_the_device_is_not() {
-        let paused = ALL.next(Cost { requests: 0.2, device: 0.0 }, LIMIT);
+        let paused = ALL.next(Cost { requests: 0.2, ..Cost::default() }, LIMIT);
         assert_eq!(paused, Rates { one_in: 32, device_shift: 0 });
-        let most = ALL.next(Cost { requests: 9.0, device: 0.0 }, LIMIT);
+        let most = ALL.next(Cost { requests: 9.0, ..Cost::default() }, LIMIT);
         assert_eq!(most, Rates { one_in: MOST_PAUSED, device_shift: 0 });
     }
 
@@ -145,7 +161,7 @@ mod tests {
     fn what_reaches_the_device_is_thinned_out_by_places_and_comes_back() {
         let (mut rates, mut shifts) = (ALL, Vec::new());
         for device in [0.02, 0.02, 0.5, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001] {
-            rates = rates.next(Cost { requests: 0.0, device }, LIMIT);
+            rates = rates.next(Cost { device, ..Cost::default() }, LIMIT);
             shifts.push(rates.device_shift);
         }
         assert_eq!(shifts, [2, 4, 6, 5, 4, 3, 2, 1, 0, 0]);
@@ -164,8 +180,10 @@ mod tests {
 
     #[test]
     fn a_burst_is_whole_as_long_as_the_savings_last() {
-        let cost = Cost { requests: 0.2, device: 0.0 };
+        let cost = Cost { requests: 0.2, ..Cost::default() };
         let mut savings = Savings::new(LIMIT);
+        // A quiet time comes first.
+        (0..100).for_each(|_| savings.spend(0.1, 0.0));
         let (mut rates, mut whole_s) = (ALL, 0.0);
         while rates == ALL {
             savings.spend(0.1, 0.1 * cost.requests);
@@ -186,6 +204,32 @@ mod tests {
         // A quiet time saves up for the next burst.
         (0..100).for_each(|_| savings.spend(0.1, 0.0));
         assert_eq!(savings.next(rates, cost, ALL), ALL);
+    }
+
+    /// Whatever the load costs, as long as that is noticed in time.
+    #[test]
+    fn a_recording_that_begins_under_load_keeps_to_its_limit_after_seconds() {
+        for requests in [0.03, 0.1, 0.3, 1.0] {
+            let cost = Cost { requests, ..Cost::default() };
+            let (mut savings, mut rates, mut spent) = (Savings::new(LIMIT), ALL, 0.0);
+            for step in 1..=500 {
+                let now = cost.requests / f64::from(rates.one_in) * 0.02;
+                spent += now;
+                savings.spend(0.02, now);
+                rates = savings.next(rates, cost, ALL);
+                let passed = f64::from(step) * 0.02;
+                assert!(passed < 5.0 || spent <= passed * LIMIT, "{spent} after {passed} s");
+            }
+        }
+    }
+
+    /// What cannot be saved is not saved twice: what is left for the rest is less.
+    #[test]
+    fn what_costs_in_any_case_leaves_less_for_the_rest() {
+        let cost = |fixed| Cost { requests: 0.05, device: 0.002, fixed };
+        assert_eq!(ALL.next(cost(0.0), LIMIT), Rates { one_in: 16, device_shift: 0 });
+        assert_eq!(ALL.next(cost(0.006), LIMIT), Rates { one_in: 64, device_shift: 1 });
+        assert_eq!(ALL.next(cost(1.0), LIMIT), ALL.next(cost(0.006), LIMIT));
     }
 
     #[test]

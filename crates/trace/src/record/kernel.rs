@@ -8,6 +8,7 @@ use super::shared::{
 };
 use super::sources::{Choice, DIRECT, MAY_BE_SKIPPED, PAUSABLE, READAHEAD, choose};
 use crate::{Level, TraceError};
+use fragmend_sys::bpf_stats::{self, RunTime};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
@@ -20,13 +21,6 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o")
 
 /// The variables of the kernel side that change while it runs.
 const CONTROL: &str = ".data";
-
-/// What a program of the kernel side has cost so far.
-pub(super) struct RunTime {
-    pub name: String,
-    pub ns: u64,
-    pub runs: u64,
-}
 
 /// The loaded and attached kernel side; dropping it detaches and unloads everything.
 pub(super) struct Kernel {
@@ -145,12 +139,11 @@ impl Kernel {
         put(&self.control, &0u32.to_ne_bytes(), control.as_bytes())
     }
 
-    /// The run time and the number of runs of each program, as far as the kernel counts them.
-    pub fn run_times(&self) -> Vec<RunTime> {
+    /// Each program's name and what it has run so far, as far as the kernel counts that.
+    pub fn run_times(&self) -> Vec<(String, RunTime)> {
         let of = |program: libbpf_rs::Program<'_>| {
             let name = program.name().to_string_lossy().into_owned();
-            let field = |field| program_info(&program, field).unwrap_or(0);
-            RunTime { name, ns: field("run_time_ns:"), runs: field("run_cnt:") }
+            (name, bpf_stats::run_time(&program).unwrap_or_default())
         };
         self._object.progs().filter(|p| p.autoload()).map(of).collect()
     }

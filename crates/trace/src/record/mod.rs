@@ -8,6 +8,7 @@
 //! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
 //! | `links` | detaches it, also while the trace's reader is waited for |
 //! | `watch` | measures what the recording costs, and pauses it |
+//! | `arrivals`, `runs` | what accesses cost by their number, and programs by their run time |
 //! | `budget` | decides how much is recorded for that |
 //! | `loads` | what the disks answered |
 //! | `intake` | moves the kernel side's events to the trace file |
@@ -18,6 +19,7 @@
 //! recorder's own I/O is not recorded, except in a pid namespace (`request`); an error leaves no file behind,
 //! with the exceptions at [`TraceWriter::finish`].
 
+mod arrivals;
 mod budget;
 mod intake;
 mod kernel;
@@ -25,6 +27,7 @@ mod links;
 mod loads;
 mod paths;
 mod request;
+mod runs;
 mod shared;
 mod sources;
 mod watch;
@@ -200,12 +203,13 @@ pub fn record(
     let request = request::resolve(options)?;
     let mounts = Rc::new(request.mounts.clone());
     let writer = create(options, &mounts)?;
-    let undisturbed_ns = watch::syscall_ns();
+    let undisturbed_ns = runs::syscall_ns();
     let mut kernel = kernel::start(options, &request)?;
     let started = Instant::now();
     let reads = loads::counted_reads(&request.disks);
-    let entry_ns = (watch::syscall_ns() - undisturbed_ns).max(0.0);
-    let mut watch = Watch::new(options.overhead, options.places_shift, entry_ns);
+    let entry_ns = (runs::syscall_ns() - undisturbed_ns).max(0.0);
+    let run = runs::Run { entry_ns, counted_ns: runs::counted_ns(&kernel) };
+    let mut watch = Watch::new(options.overhead, options.places_shift, run);
     kernel.set_control(&watch.control())?;
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut meta = Meta::new(kernel.level, u64::try_from(wall.as_nanos()).unwrap_or(0));

@@ -4,42 +4,44 @@
 //! (`BPF_ENABLE_STATS`; counting all the time would cost as much as a part of the programs). To that come what the
 //! kernel does to run them, which is measured once, on a system call that does next to nothing, and this thread's own
 //! processor time. Without the privilege for these statistics (`CAP_SYS_ADMIN`), the run time is an estimate by the
-//! number of accesses.
+//! number of accesses. So it is between the windows, because a load may begin or end there: at each look while everything
+//! is recorded, and in pauses for what reaches the device.
 
+use super::arrivals::{Arrived, OWN_SHARE};
 use super::budget::{Cost, Rates, Savings};
-use super::kernel::{Kernel, RunTime};
+use super::kernel::Kernel;
+use super::runs::Run;
 use super::shared::{Control, TURN_SHIFT};
-use super::sources::PAUSABLE;
 use crate::TraceError;
 use crate::sampling::{Overhead, Sampling};
-use fragmend_sys::bpf_stats;
+use fragmend_sys::bpf_stats::{self, RunTime};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How long requests are watched between two pauses.
 const TURN: Duration = Duration::from_millis(30);
-/// How long a turn lasts where there are no pauses: to measure needs up to 10 ms, whatever is recorded.
+/// How long a turn lasts where everything is recorded: to measure has a price, whatever is recorded.
 const LONG_TURN: Duration = Duration::from_secs(3);
-/// How often it is looked in such a turn whether a load has begun, which ends the turn.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long it lasts where only places are left out.
+const THINNED_TURN: Duration = Duration::from_millis(300);
+/// How often it is looked in such a turn whether a load has begun.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked in a pause how much reaches the device.
+const LOOK_IN_PAUSE: Duration = Duration::from_millis(100);
 /// The first turn: nothing is known of the cost before its end.
-const FIRST_TURN: Duration = Duration::from_millis(30);
+const FIRST_TURN: Duration = Duration::from_millis(20);
 /// The last part of a turn, in which run time is counted.
-const WINDOW: Duration = Duration::from_millis(20);
+const WINDOW: Duration = Duration::from_millis(10);
 /// Most of this process's time for an access that counts as its cost: the rest does not depend on accesses.
 const OWN_MOST_NS: f64 = 5000.0;
 /// The time over which the cost of what reaches the device is averaged, in seconds.
 const MEAN_S: f64 = 1.0;
-/// Processor time of an access where run time is not counted.
-const ESTIMATE_NS: f64 = 600.0;
-
 /// What is recorded now, and what that costs.
 pub(super) struct Watch {
     /// What is left of the limit; `None` without one.
     savings: Option<Savings>,
     processors: f64,
-    /// How much longer a system call lasts because a program is attached.
-    entry_ns: f64,
+    run: Run,
     /// What is recorded at most.
     start: Rates,
     /// What is recorded.
@@ -51,9 +53,11 @@ pub(super) struct Watch {
     turn: Turn,
     /// How long the pause was that belongs to this turn and came before it.
     ahead: Duration,
-    /// What the last window has shown: the programs alone, and with this process's work.
+    /// What is known of the cost: of the programs alone, and with this process's work for accesses.
     programs: Cost,
     cost: Cost,
+    /// By how much the programs cost more than the estimate by number, in the last window with a load.
+    scale: f64,
     begun: Instant,
     /// Up to here, time and cost are added up.
     booked: Instant,
@@ -69,11 +73,11 @@ pub(super) struct Watch {
     booked_thread_s: f64,
     /// The time for measuring and pausing alone.
     upkeep_s: f64,
-    /// Both at the end of the last window, and when that was.
+    /// Both at the end of the last window.
     last_s: [f64; 2],
-    last: Instant,
-    /// Accesses at the end of the last window: all, and those that reached the device.
-    events: [u64; 2],
+    /// Accesses up to the end of the last window, and up to the last look.
+    measured: Arrived,
+    looked: Arrived,
 }
 
 enum Turn {
@@ -86,23 +90,31 @@ enum Turn {
     Counting {
         since: Instant,
         begun: Instant,
-        before: Option<(OwnedFd, Vec<RunTime>)>,
+        before: Option<Before>,
     },
     Paused {
         until: Instant,
     },
 }
 
+/// Before a window, in which run time is counted while this is kept.
+struct Before {
+    _counting: OwnedFd,
+    runs: Vec<(String, RunTime)>,
+    arrived: Arrived,
+}
+
 impl Watch {
     /// Begins, with all programs attached. The limit is in per cent of the machine's processor time.
-    pub fn new(limit_percent: Option<f64>, shift: u32, entry_ns: f64) -> Self {
+    pub fn new(limit_percent: Option<f64>, shift: u32, run: Run) -> Self {
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let (now, thread) = (Instant::now(), thread_seconds());
         let limit = limit_percent.map(|percent| percent / 100.0 * processors);
+        let none = Arrived { at: now, all: 0, device: 0 };
         Self {
             savings: limit.map(Savings::new),
             processors,
-            entry_ns,
+            run,
             start: Rates::new(shift),
             rates: Rates::new(shift),
             turns: 0,
@@ -111,6 +123,7 @@ impl Watch {
             ahead: Duration::ZERO,
             programs: Cost::default(),
             cost: Cost::default(),
+            scale: 1.0,
             begun: now,
             booked: now,
             watched: Duration::ZERO,
@@ -121,8 +134,8 @@ impl Watch {
             booked_thread_s: thread,
             upkeep_s: 0.0,
             last_s: [thread, 0.0],
-            last: now,
-            events: [0; 2],
+            measured: none,
+            looked: none,
         }
     }
 
@@ -145,19 +158,31 @@ impl Watch {
             return Ok(Duration::MAX);
         }
         let (now, thread) = (Instant::now(), thread_seconds());
-        let until = match &self.turn {
-            Turn::Watching { until, .. } | Turn::Paused { until } => *until,
-            Turn::Counting { begun, .. } => *begun + WINDOW,
+        let (until, look) = match &self.turn {
+            // Between two pauses there is a window soon.
+            Turn::Watching { until, .. } if self.rates.one_in > 1 => (*until, Duration::MAX),
+            Turn::Watching { until, .. } => (*until, LOOK),
+            Turn::Paused { until } => (*until, LOOK_IN_PAUSE),
+            Turn::Counting { begun, .. } => (*begun + WINDOW, WINDOW),
         };
-        if now < until && !self.has_begun(kernel, now)? {
-            return Ok((until - now).min(LOOK));
+        if now < until {
+            let since = now - self.looked.at;
+            if since < look {
+                return Ok((until - now).min(look.saturating_sub(since)));
+            }
+            self.look(kernel, now)?;
+            self.upkeep_s += thread_seconds() - thread;
+            return Ok((until - now).min(look));
         }
         match &mut self.turn {
             Turn::Watching { since, .. } => {
                 let since = *since;
                 // By what was known: a load that has begun meanwhile is not of the whole turn.
                 self.book();
-                let before = bpf_stats::enable().ok().map(|fd| (fd, kernel.run_times()));
+                let arrived = Arrived::now(kernel)?;
+                let counting = bpf_stats::enable().ok();
+                let before =
+                    counting.map(|fd| Before { _counting: fd, runs: kernel.run_times(), arrived });
                 self.turn = Turn::Counting { since, begun: Instant::now(), before };
             }
             Turn::Counting { since, begun, before } => {
@@ -176,18 +201,58 @@ impl Watch {
         Ok(Duration::ZERO)
     }
 
-    /// Whether so much arrives in this long turn that what it costs has to be measured now.
-    fn has_begun(&self, kernel: &Kernel, now: Instant) -> Result<bool, TraceError> {
-        let (Turn::Watching { since, .. }, Some(savings)) = (&self.turn, &self.savings) else {
-            return Ok(false);
-        };
-        let watched = now - *since;
-        if watched < LOOK {
-            return Ok(false);
+    /// Looks at what has arrived since the last look, and enters its cost by its number. A load that has begun since the
+    /// last window ends the turn when there is nothing left to pay it with.
+    fn look(&mut self, kernel: &mut Kernel, now: Instant) -> Result<(), TraceError> {
+        let arrived = Arrived::now(kernel)?;
+        let arrivals = arrived.since(&std::mem::replace(&mut self.looked, arrived));
+        let (known, number) = (self.programs, arrivals.by_number(self.rates));
+        let Some(savings) = self.savings else { return Ok(()) };
+        match self.turn {
+            Turn::Paused { .. } => {
+                self.book();
+                self.average(number.device, number.device * (1.0 + OWN_SHARE), arrivals.seconds);
+                let rates = self.rates.next_device(self.cost, &savings, self.start);
+                if rates != self.rates {
+                    self.thin_out(rates);
+                    kernel.set_control(&self.control())?;
+                }
+            }
+            Turn::Watching { since, .. } => {
+                let [requests, device] = [number.requests, number.device].map(|n| n * self.scale);
+                let heavy = requests + device > savings.limit();
+                if heavy {
+                    let fixed = known.fixed.max(number.fixed);
+                    self.programs = Cost { requests, device, fixed };
+                }
+                self.book();
+                if heavy && self.savings.is_some_and(|savings| savings.overspent()) {
+                    let device = device * (1.0 + OWN_SHARE);
+                    self.cost = Cost { requests, device, fixed: self.programs.fixed };
+                    self.end_turn(kernel, now - since)?;
+                } else {
+                    self.programs = known;
+                }
+            }
+            Turn::Counting { .. } => {}
         }
-        let events: u64 = kernel.stats()?.events.iter().sum();
-        let cost = (events - self.events[0]) as f64 * ESTIMATE_NS / 1e9;
-        Ok(cost > savings.limit() * watched.as_secs_f64())
+        Ok(())
+    }
+
+    /// Enters what accesses that reached the device have cost for so many seconds.
+    fn average(&mut self, programs: f64, cost: f64, seconds: f64) {
+        let newest = seconds / (seconds + MEAN_S);
+        self.programs.device += (programs - self.programs.device) * newest;
+        self.cost.device += (cost - self.cost.device) * newest;
+    }
+
+    /// From now on so much is recorded, and costs so much less.
+    fn thin_out(&mut self, rates: Rates) {
+        let fewer = 2f64.powi(self.rates.device_shift as i32 - rates.device_shift as i32);
+        self.programs.device *= fewer;
+        self.cost.device *= fewer;
+        self.rates = rates;
+        self.most = self.most.max(1 << rates.device_shift).max(rates.one_in);
     }
 
     /// Begins a turn.
@@ -203,54 +268,45 @@ impl Watch {
         kernel: &Kernel,
         window: Duration,
         turn: Duration,
-        before: Option<(OwnedFd, Vec<RunTime>)>,
+        before: Option<Before>,
         thread: f64,
     ) -> Result<(), TraceError> {
-        let stats = kernel.stats()?;
-        let events = [stats.events.iter().sum(), stats.device_events];
-        let [seen, on_device] = [0, 1].map(|i| (events[i] - self.events[i]) as f64);
-        self.events = events;
+        let arrived = Arrived::now(kernel)?;
+        let seen = arrived.since(&std::mem::replace(&mut self.measured, arrived));
         let last = std::mem::replace(&mut self.last_s, [thread, self.upkeep_s]);
-        let own = (thread - last[0]) - (self.upkeep_s - last[1]);
-        let own = own.clamp(0.0, seen * OWN_MOST_NS / 1e9);
+        let upkeep = self.upkeep_s - last[1];
+        let own = (thread - last[0]) - upkeep;
+        let own = own.clamp(0.0, (seen.requests + seen.device) * OWN_MOST_NS / 1e9);
         // What reached the device came in pauses since the last window as well.
-        let now = Instant::now();
-        let since = now - std::mem::replace(&mut self.last, now);
-        let device_share = on_device / seen.max(1.0);
-        let divided = |seconds: f64| Cost {
-            requests: seconds * (1.0 - device_share) / turn.as_secs_f64(),
-            device: seconds * device_share / since.as_secs_f64(),
-        };
-        let by_number = divided(seen * ESTIMATE_NS / 1e9);
+        let limit = self.savings.map_or(0.0, |savings| savings.limit());
+        let device_share = seen.device / (seen.requests + seen.device).max(1.0);
         let programs = match before {
-            Some((_counting, before)) => self.run_times_of(kernel, before, window),
-            None => by_number,
+            Some(before) => {
+                let counted = self.run.cost(&before.runs, &kernel.run_times(), window);
+                // The programs for the page cache run for all files of the machine, and those for direct I/O for all
+                // places: fewer places save what accesses cost alone.
+                let number = arrived.since(&before.arrived).by_number(self.rates);
+                if number.requests + number.device > limit / 4.0 {
+                    let scale =
+                        (counted.requests + counted.device) / (number.requests + number.device);
+                    self.scale = scale.clamp(0.5, 3.0);
+                }
+                let device = number.device.min(counted.device);
+                Cost { device, fixed: counted.device - device, ..counted }
+            }
+            None => seen.by_number(self.rates),
         };
-        // What reaches the device comes in bursts: the mean over about a second counts.
-        let newest = since.as_secs_f64() / (since.as_secs_f64() + MEAN_S);
+        self.looked = arrived;
         self.programs.requests = programs.requests;
-        self.programs.device += (programs.device - self.programs.device) * newest;
-        // The programs for the page cache run for all files of the machine: fewer places save what accesses cost alone.
-        let own = divided(own);
-        let device = programs.device.min(by_number.device) + own.device;
-        self.cost.requests = programs.requests + own.requests;
-        self.cost.device += (device - self.cost.device) * newest;
+        self.cost.requests = programs.requests + own * (1.0 - device_share) / turn.as_secs_f64();
+        // What reaches the device comes in bursts: the mean over about a second counts.
+        let cost = programs.device + own * device_share / seen.seconds;
+        self.average(programs.device, cost, seen.seconds);
+        let newest = seen.seconds / (seen.seconds + MEAN_S);
+        let fixed = programs.fixed + upkeep / seen.seconds;
+        self.programs.fixed += (programs.fixed - self.programs.fixed) * newest;
+        self.cost.fixed += (fixed - self.cost.fixed) * newest;
         Ok(())
-    }
-
-    /// What the programs cost in a window, before which they had run so often.
-    fn run_times_of(&self, kernel: &Kernel, before: Vec<RunTime>, window: Duration) -> Cost {
-        let mut cost = Cost::default();
-        for (before, after) in before.iter().zip(kernel.run_times()) {
-            // Other tracepoints do not divert system calls.
-            let share = if after.name == "on_sys_exit" { 1.0 } else { 0.5 };
-            let runs = (after.runs - before.runs) as f64;
-            let ns = (after.ns - before.ns) as f64 + runs * self.entry_ns * share;
-            let pausable = PAUSABLE.contains(&after.name.as_str());
-            let of = if pausable { &mut cost.requests } else { &mut cost.device };
-            *of += ns / 1e9 / window.as_secs_f64();
-        }
-        cost
     }
 
     /// Chooses what is recorded next, after a turn of this length, and pauses if requests are not to be watched all the
@@ -259,12 +315,11 @@ impl Watch {
         let before = self.rates;
         self.book();
         if let Some(savings) = self.savings {
-            self.rates = savings.next(before, self.cost, self.start);
-            self.most = self.most.max(1 << self.rates.device_shift).max(self.rates.one_in);
+            self.thin_out(savings.next(before, self.cost, self.start));
         }
         let one_in = self.rates.one_in;
         if one_in == 1 && before.one_in == 1 {
-            self.watch_for(LONG_TURN);
+            self.watch_for(if self.rates == self.start { LONG_TURN } else { THINNED_TURN });
             return kernel.set_control(&self.control());
         }
         // A period is a turn and `one_in - 1` times as much in pauses. The turn is at another place in each, so that
@@ -288,7 +343,7 @@ impl Watch {
         let own = thread - self.booked_thread_s;
         (self.booked, self.booked_thread_s) = (now, thread);
         self.places += passed / (1 << self.rates.device_shift);
-        let mut cost = self.programs.device;
+        let mut cost = self.programs.device + self.programs.fixed;
         if !matches!(self.turn, Turn::Paused { .. }) {
             self.watched += passed;
             cost += self.programs.requests;
@@ -330,21 +385,6 @@ impl Watch {
 /// Where in its period a turn is, from 0 to 1: the multiples of the golden ratio are spread evenly.
 fn place_in_period(turn: u32) -> f64 {
     (f64::from(turn) * 0.618_033_988_749_894_9).fract()
-}
-
-/// How long a system call lasts that does next to nothing: the least of some measurements, because other programs
-/// may run in between.
-pub(super) fn syscall_ns() -> f64 {
-    const ROUNDS: u32 = 10;
-    const CALLS: u32 = 500;
-    let round = |_| {
-        let begun = Instant::now();
-        for _ in 0..CALLS {
-            std::hint::black_box(rustix::process::getppid());
-        }
-        begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
-    };
-    (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
 /// The processor time of this thread.
