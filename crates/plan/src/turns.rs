@@ -34,7 +34,7 @@ pub struct InTurn {
     /// For how many it stands.
     pub count: u32,
     /// Whether it is counted in what programs asked for as well.
-    is_heat: bool,
+    pub is_heat: bool,
 }
 
 impl InTurn {
@@ -42,6 +42,58 @@ impl InTurn {
     pub fn others(&self) -> u32 {
         self.count.saturating_sub(self.recorded.times)
     }
+
+    /// The same if only one half of the turns had been recorded, the first or the second; `None` if it is of the other one.
+    /// What was recorded in many turns is taken to be of both alike.
+    pub fn of_half(&self, half: u32) -> Option<Self> {
+        if self.recorded.turn == Recorded::MANY {
+            let times = self.recorded.times.div_ceil(2);
+            return Some(Self { recorded: Recorded { times, ..self.recorded }, ..*self });
+        }
+        // Of neighbours, any: turns that follow each other are of one round.
+        let own = self.recorded.turn.wrapping_mul(0x9e37_79b1) >> 31;
+        let twice = |count: u32| count.saturating_mul(2);
+        let recorded = Recorded { most: twice(self.recorded.most), ..self.recorded };
+        (own == half).then_some(Self { count: twice(self.count), recorded, ..*self })
+    }
+
+    /// Of a half of the turns, for how many it stands besides those that were recorded in the other half.
+    pub fn others_of(&self, half: u32) -> Option<Self> {
+        let part = self.of_half(half)?;
+        Some(Self { count: part.others(), ..part })
+    }
+}
+
+/// These requests, in ascending order, by these `parts` of them instead of all their `turns`; with what is sampled in no turns,
+/// if wanted. Those that nobody waits for or asked for are left out.
+pub fn counted(
+    requests: &[Request],
+    turns: &[InTurn],
+    parts: &[InTurn],
+    rest: bool,
+) -> Vec<Request> {
+    let mut out = requests.to_vec();
+    let ranges: Vec<(usize, ByteRange)> =
+        requests.iter().enumerate().map(|(i, r)| (i, r.range)).collect();
+    each(ranges.iter().copied(), turns, |index, _, turns| {
+        for part in turns {
+            let heat = if part.is_heat { part.count } else { 0 };
+            out[index].fetches = out[index].fetches.saturating_sub(part.count.into());
+            out[index].seen = out[index].seen.saturating_sub(heat.into());
+        }
+    });
+    if !rest {
+        out.iter_mut().for_each(|r| (r.fetches, r.seen) = (0, 0));
+    }
+    each(ranges, parts, |index, _, parts| {
+        for part in parts {
+            let heat = if part.is_heat { part.count } else { 0 };
+            out[index].fetches = out[index].fetches.saturating_add(part.count.into());
+            out[index].seen = out[index].seen.saturating_add(heat.into());
+        }
+    });
+    out.retain(|r| r.fetches > 0 || r.seen > 0);
+    out
 }
 
 /// The parts of the requests that these accesses, recorded so, are in a file, by range and turn. Only what reaches the device is
