@@ -375,6 +375,7 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
         let same = again.layout.file == first.layout.file;
         if same {
             first.accesses.append(&mut again.accesses);
+            first.ranks.append(&mut again.ranks);
             first.recorded.append(&mut again.recorded);
         }
         same
@@ -416,9 +417,10 @@ fn analyse(
     settings: &Settings,
     costs: Arc<Costs>,
 ) -> (Kept, Analysed) {
-    let SurveyedFile { path, layout, accesses, recorded, slow, block_bytes, limits, window } = file;
+    let SurveyedFile { path, layout, accesses, ranks, recorded, slow, .. } = file;
+    let SurveyedFile { block_bytes, limits, window, .. } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
-    let mut head = Head::new(costs.seeks());
+    let mut head = Head::new(costs.seeks(), &ranks);
     let bounds = Bounds::of(&layout, window);
     let requests = if basis.is_traced() {
         requests::of(&accesses, shape, &bounds, basis, &mut head)
@@ -455,6 +457,7 @@ mod tests {
                 path: "/mnt/log".into(),
                 layout,
                 accesses: Vec::new(),
+                ranks: Vec::new(),
                 recorded: Vec::new(),
                 slow: Vec::new(),
                 limits: DeviceLimits {

@@ -61,21 +61,23 @@ pub fn of(
     shape: Shape,
     bounds: &Bounds,
     basis: Basis,
-    head: &mut Head,
+    head: &mut Head<'_>,
 ) -> Vec<Request> {
     let mut cache = PageCache::new(shape.file_size, shape.window);
     let mut out = Vec::with_capacity(accesses.len());
     // Where requests of programs were recorded besides, a miss is not one more.
     let asked = accesses.iter().any(|a| !a.direct && matches!(a.op, Op::Read | Op::Fault));
     let misses = basis == Basis::MissesRecorded;
-    let counts = |a: &&Access| a.op != Op::Miss || basis != Basis::AssumedCold;
-    let accesses = accesses.iter().filter(counts);
-    let parts = accesses
-        .flat_map(|a| bounds.clip(a.range()).enumerate().map(move |(n, part)| (a, part, n == 0)));
-    for (access, part, is_first) in parts {
+    let counts = |a: &Access| a.op != Op::Miss || basis != Basis::AssumedCold;
+    let counted = accesses.iter().enumerate().filter(|(_, a)| counts(a));
+    let parts = counted.flat_map(|(index, a)| {
+        let parts = bounds.clip(a.range()).enumerate();
+        parts.map(move |(n, part)| (a, part, (n == 0).then_some(index)))
+    });
+    for (access, part, begins) in parts {
         let reaches = access.direct || access.op != Op::Write && (access.op == Op::Miss) == misses;
-        if reaches && is_first {
-            head.begin(access);
+        if let Some(index) = begins.filter(|_| reaches) {
+            head.begin(index);
         }
         let Some(range) = shape.clamp(part) else { continue };
         let seen = u64::from(access.count);
@@ -187,7 +189,6 @@ mod tests {
             op: Op::Read,
             direct: false,
             windowed: false,
-            rank: 0,
         }
     }
 
@@ -197,7 +198,7 @@ mod tests {
 
     fn ranges_by(basis: Basis, accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
         let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen, r.fetches);
-        super::of(accesses, SHAPE, &Bounds::none(), basis, &mut Head::new(true))
+        super::of(accesses, SHAPE, &Bounds::none(), basis, &mut Head::new(true, &[]))
             .into_iter()
             .map(flat)
             .collect()

@@ -182,7 +182,6 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
-            rank: 0,
         }
     }
 
@@ -192,7 +191,7 @@ mod tests {
         let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1 });
         let recorded: Vec<Recorded> = recorded.collect();
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let mut seen = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
+        let mut seen = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = take_unseen(&mut seen, &parts, |_| None);
         [seen, unseen]
@@ -223,7 +222,7 @@ mod tests {
         let accesses = [read(0, 8, 64), read(0, 8, 4)];
         let recorded = [3, 9].map(|turn| Recorded { turn, times: 2 });
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let requests = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
+        let requests = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = |shares: [f64; 2]| {
             let mut seen = requests.clone();
