@@ -422,13 +422,13 @@ fn analyse(
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
     let mut head = Head::new(costs.seeks(), &ranks);
     let bounds = Bounds::of(&layout, window);
+    let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
+    drop(recorded);
     let requests = if basis.is_traced() {
-        requests::of(&accesses, shape, &bounds, basis, &mut head)
+        requests::of(accesses, shape, &bounds, basis, &mut head)
     } else {
         requests::sequential(&layout, shape)
     };
-    let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
-    drop((accesses, recorded));
     let ways = Ways::of(head, &layout, &costs);
     let mut analysed =
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);

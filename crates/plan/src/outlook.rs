@@ -99,7 +99,7 @@ pub fn weigh<'a>(
         let crossed = breaks.inside(r);
         let often = u128::from(r.fetches);
         if crossed > 0 || file.slow.touches(r.range) {
-            outlook.asked += u128::from(r.seen.max(r.fetches));
+            outlook.asked += u128::from(r.fetches.max(r.seen.into()));
             outlook.reached += often;
         }
         if r.fetches == 0 || split.requests == 0 {

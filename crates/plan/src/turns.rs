@@ -95,7 +95,7 @@ pub fn take_unseen(
         requests.iter().enumerate().map(|(i, r)| (i, r.range)).collect();
     let mut unseen = Vec::new();
     each(ranges, parts, |index, numbers, parts| {
-        let (mut fetches, mut heat) = (0, 0);
+        let (mut fetches, mut heat) = (0, 0u64);
         for (number, part) in numbers.zip(parts) {
             let others = u64::from(part.others());
             let is_many = part.recorded.turn == Recorded::MANY;
@@ -116,7 +116,7 @@ pub fn take_unseen(
         let request = &mut requests[index];
         let before = *request;
         request.fetches = before.fetches.saturating_sub(fetches);
-        request.seen = before.seen.saturating_sub(heat);
+        request.seen = before.seen.saturating_sub(heat.try_into().unwrap_or(u32::MAX));
         let fetches = before.fetches - request.fetches;
         let seen = before.seen - request.seen;
         unseen.extend((fetches > 0).then_some(Request { fetches, seen, ..before }));
@@ -174,15 +174,7 @@ mod tests {
     const SHAPE: Shape = Shape { file_size: 1 << 20, block: 1, window: WINDOW };
 
     fn read(offset: u64, length: u32, count: u32) -> Access {
-        Access {
-            offset,
-            length,
-            count,
-            thread: 1,
-            op: Op::Read,
-            direct: true,
-            windowed: false,
-        }
+        Access { offset, length, count, thread: 1, op: Op::Read, direct: true, windowed: false }
     }
 
     /// Offset, length and fetches of what was seen, and of what was not, of accesses with their turns.
@@ -191,7 +183,8 @@ mod tests {
         let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1 });
         let recorded: Vec<Recorded> = recorded.collect();
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let mut seen = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false, &[]));
+        let mut seen =
+            requests::of(accesses.clone(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = take_unseen(&mut seen, &parts, |_| None);
         [seen, unseen]
@@ -222,13 +215,18 @@ mod tests {
         let accesses = [read(0, 8, 64), read(0, 8, 4)];
         let recorded = [3, 9].map(|turn| Recorded { turn, times: 2 });
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let requests = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false, &[]));
+        let requests =
+            requests::of(accesses.to_vec(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = |shares: [f64; 2]| {
             let mut seen = requests.clone();
             let unseen = take_unseen(&mut seen, &parts, |part| Some(shares[part]));
             let [request] = seen[..] else { panic!("{seen:?}") };
-            assert_eq!(request.seen, request.fetches, "direct reads are what was asked for");
+            assert_eq!(
+                u64::from(request.seen),
+                request.fetches,
+                "direct reads are what was asked for"
+            );
             unseen.iter().map(|r| r.fetches).sum::<u64>()
         };
         assert_eq!([[1.0; 2], [0.0, 1.0], [1.0, 0.0], [0.5; 2]].map(unseen), [0, 62, 2, 32]);
