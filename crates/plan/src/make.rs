@@ -368,6 +368,7 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
         let same = again.layout.file == first.layout.file;
         if same {
             first.accesses.append(&mut again.accesses);
+            first.ranks.append(&mut again.ranks);
             first.recorded.append(&mut again.recorded);
         }
         same
@@ -409,17 +410,18 @@ fn analyse(
     settings: &Settings,
     costs: Arc<Costs>,
 ) -> (Kept, Analysed) {
-    let SurveyedFile { path, layout, accesses, recorded, slow, block_bytes, limits, window } = file;
+    let SurveyedFile { path, layout, accesses, ranks, recorded, slow, .. } = file;
+    let SurveyedFile { block_bytes, limits, window, .. } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
-    let mut head = Head::new(costs.seeks());
+    let mut head = Head::new(costs.seeks(), &ranks);
     let bounds = Bounds::of(&layout, window);
+    let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
+    drop(recorded);
     let requests = if basis.is_traced() {
-        requests::of(&accesses, shape, &bounds, basis, &mut head)
+        requests::of(accesses, shape, &bounds, basis, &mut head)
     } else {
         requests::sequential(&layout, shape)
     };
-    let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
-    drop((accesses, recorded));
     let ways = Ways::of(head, &layout, &costs);
     let mut analysed =
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
@@ -448,6 +450,7 @@ mod tests {
                 path: "/mnt/log".into(),
                 layout,
                 accesses: Vec::new(),
+                ranks: Vec::new(),
                 recorded: Vec::new(),
                 slow: Vec::new(),
                 limits: DeviceLimits {

@@ -79,7 +79,7 @@ pub fn counted(
         for part in turns {
             let heat = if part.is_heat { part.count } else { 0 };
             out[index].fetches = out[index].fetches.saturating_sub(part.count.into());
-            out[index].seen = out[index].seen.saturating_sub(heat.into());
+            out[index].seen = out[index].seen.saturating_sub(heat);
         }
     });
     if !rest {
@@ -89,7 +89,7 @@ pub fn counted(
         for part in parts {
             let heat = if part.is_heat { part.count } else { 0 };
             out[index].fetches = out[index].fetches.saturating_add(part.count.into());
-            out[index].seen = out[index].seen.saturating_add(heat.into());
+            out[index].seen = out[index].seen.saturating_add(heat);
         }
     });
     out.retain(|r| r.fetches > 0 || r.seen > 0);
@@ -147,7 +147,7 @@ pub fn take_unseen(
         requests.iter().enumerate().map(|(i, r)| (i, r.range)).collect();
     let mut unseen = Vec::new();
     each(ranges, parts, |index, numbers, parts| {
-        let (mut fetches, mut heat) = (0, 0);
+        let (mut fetches, mut heat) = (0, 0u64);
         for (number, part) in numbers.zip(parts) {
             let others = u64::from(part.others());
             let is_many = part.recorded.turn == Recorded::MANY;
@@ -168,7 +168,7 @@ pub fn take_unseen(
         let request = &mut requests[index];
         let before = *request;
         request.fetches = before.fetches.saturating_sub(fetches);
-        request.seen = before.seen.saturating_sub(heat);
+        request.seen = before.seen.saturating_sub(heat.try_into().unwrap_or(u32::MAX));
         let fetches = before.fetches - request.fetches;
         let seen = before.seen - request.seen;
         unseen.extend((fetches > 0).then_some(Request { fetches, seen, ..before }));
@@ -226,16 +226,7 @@ mod tests {
     const SHAPE: Shape = Shape { file_size: 1 << 20, block: 1, window: WINDOW };
 
     fn read(offset: u64, length: u32, count: u32) -> Access {
-        Access {
-            offset,
-            length,
-            count,
-            thread: 1,
-            op: Op::Read,
-            direct: true,
-            windowed: false,
-            rank: 0,
-        }
+        Access { offset, length, count, thread: 1, op: Op::Read, direct: true, windowed: false }
     }
 
     /// Offset, length and fetches of what was seen, and of what was not, of accesses with their turns.
@@ -244,7 +235,8 @@ mod tests {
         let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1, most: 0 });
         let recorded: Vec<Recorded> = recorded.collect();
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let mut seen = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
+        let mut seen =
+            requests::of(accesses.clone(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = take_unseen(&mut seen, &parts, |_| None);
         [seen, unseen]
@@ -275,13 +267,18 @@ mod tests {
         let accesses = [read(0, 8, 64), read(0, 8, 4)];
         let recorded = [3, 9].map(|turn| Recorded { turn, times: 2, most: 0 });
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let requests = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
+        let requests =
+            requests::of(accesses.to_vec(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = |shares: [f64; 2]| {
             let mut seen = requests.clone();
             let unseen = take_unseen(&mut seen, &parts, |part| Some(shares[part]));
             let [request] = seen[..] else { panic!("{seen:?}") };
-            assert_eq!(request.seen, request.fetches, "direct reads are what was asked for");
+            assert_eq!(
+                u64::from(request.seen),
+                request.fetches,
+                "direct reads are what was asked for"
+            );
             unseen.iter().map(|r| r.fetches).sum::<u64>()
         };
         assert_eq!([[1.0; 2], [0.0, 1.0], [1.0, 0.0], [0.5; 2]].map(unseen), [0, 62, 2, 32]);

@@ -45,10 +45,12 @@ impl Turns {
     }
 }
 
-/// Accesses of one file; of each, how it was recorded, if not all were.
+/// Accesses of one file, with what is known of each as in [`FileAccesses`](crate::FileAccesses).
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub accesses: Vec<Access>,
+    /// As many, or none.
+    pub ranks: Vec<u32>,
     /// As many, or none.
     pub recorded: Vec<Recorded>,
 }
@@ -56,10 +58,11 @@ pub(super) struct Rows {
 impl Rows {
     /// Memory for so many.
     pub fn with_capacity(rows: usize) -> Self {
-        Self { accesses: Vec::with_capacity(rows), recorded: Vec::new() }
+        Self { accesses: Vec::with_capacity(rows), ..Self::default() }
     }
 
-    /// Counts equal accesses once, whichever thread did them; those of up to `kept_apart` turns once for each.
+    /// Counts equal accesses once, whichever thread did them; those of up to `kept_apart` turns once for each. They have no
+    /// order, and no ranks.
     pub fn fold(&mut self, kept_apart: usize) {
         let key = |a: &Access| (a.offset, a.length, a.op as u8, a.direct, a.windowed);
         if self.recorded.is_empty() {
@@ -105,16 +108,7 @@ mod tests {
     use crate::Op;
 
     fn read(offset: u64, length: u32, count: u32) -> Access {
-        Access {
-            offset,
-            length,
-            count,
-            thread: 1,
-            op: Op::Read,
-            direct: true,
-            windowed: false,
-            rank: 0,
-        }
+        Access { offset, length, count, thread: 1, op: Op::Read, direct: true, windowed: false }
     }
 
     /// Count, turn, times and most of equal accesses with these counts and turns, up to two of which are kept apart.
@@ -122,7 +116,7 @@ mod tests {
         let accesses = rows.iter().map(|(count, _)| read(0, 8, *count)).collect();
         let how = |(count, turn): &(u32, u32)| Recorded { turn: *turn, times: 1, most: *count };
         let recorded = rows.iter().map(how).collect();
-        let mut rows = Rows { accesses, recorded };
+        let mut rows = Rows { accesses, recorded, ..Rows::default() };
         rows.fold(2);
         let both = rows.accesses.iter().zip(&rows.recorded);
         both.map(|(access, how)| (access.count, how.turn, how.times, how.most)).collect()
