@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod thinned;
+
 use fragmend_layout::{
     Access, CostModel, CostSource, DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout,
     ObservedLoad, Op, RequestCost,
