@@ -2,7 +2,7 @@
 
 mod support;
 
-use fragmend_layout::{ByteRange, CostModel, Layout};
+use fragmend_layout::{ByteRange, CostModel, Layout, Recorded};
 use fragmend_plan::{Plan, Policy, Settings, SlowRange, Survey, Why, make, with_curve};
 use support::*;
 
@@ -74,6 +74,21 @@ fn what_is_read_more_often_saves_more() {
         plan.summary.seconds_saved
     };
     assert!(near(saved(1), 0.004) && near(saved(100), 0.4), "{} {}", saved(1), saved(100));
+}
+
+#[test]
+fn what_was_recorded_in_one_turn_is_promised_once() {
+    let file = scattered([48 * MIB]);
+    let saved = |turns: [u32; 6]| {
+        let mut survey = surveyed(&file, &[read(16 * MIB, MIB, 64); 6], &[slow(16, 1, 5)]);
+        let recorded = turns.map(|turn| Recorded { turn, times: 1, most: 64 });
+        survey.files[0].recorded = recorded.to_vec();
+        plan(survey, 0.04, None).summary.seconds_saved
+    };
+    assert!(near(saved([7; 6]), 6.0 * 0.004), "{}", saved([7; 6]));
+    // In enough turns to be sure.
+    let turns = [1, 2, 3, 4, 5, 6];
+    assert!(near(saved(turns), 6.0 * 64.0 * 0.004), "{}", saved(turns));
 }
 
 #[test]
