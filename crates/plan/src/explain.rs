@@ -1,6 +1,7 @@
 //! The planned files: each range with its own figures and its reason.
 
 use crate::file::{PlannedFile, PlannedRange};
+use crate::fragments::Bill;
 use crate::make::Kept;
 use crate::parallel;
 use crate::select::Analysed;
@@ -44,9 +45,8 @@ fn explain(
     traced: bool,
 ) -> (u128, Vec<PlannedRange>) {
     let mut total = 0;
-    let range = |(range, [before, now]): (&ByteRange, [crate::fragments::Bill; 2])| {
+    let range = |((range, [before, now]), seen): ((&ByteRange, [Bill; 2]), u64)| {
         let fragments = file.fragments.count(*range);
-        let seen: u64 = file.touching(*range).map(|r| u64::from(r.seen)).sum();
         let saved_ns = before.ns.saturating_sub(now.ns);
         total += saved_ns;
         let slow = file.slow_place(*range);
@@ -79,6 +79,6 @@ fn explain(
             reason,
         }
     };
-    let ranges = moves.iter().zip(file.bills(moves)).map(range).collect();
+    let ranges = moves.iter().zip(file.bills(moves)).zip(file.seen(moves)).map(range).collect();
     (total, ranges)
 }

@@ -9,11 +9,16 @@
 use crate::costs::Clock;
 use crate::file::Summary;
 use crate::requests::Request;
+use crate::tally::{Checkpoints, STEP, Step, Tally};
 use fragmend_layout::{ByteRange, CostModel, Fragment, Layout, Split};
-use std::ops::{Add, AddAssign};
+use std::ops::{Add, AddAssign, Range};
+use std::sync::OnceLock;
+
+/// A read of so many fragments is not looked at fragment by fragment.
+const MANY: usize = 4 * STEP;
 
 /// The addressed fragments of a file in file order; holes and unwritten space are left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Fragments {
     fragments: Vec<ByteRange>,
     /// Nanoseconds of the seek from the end of the fragment before to each; empty on devices that do not seek.
@@ -22,6 +27,8 @@ pub struct Fragments {
     joins: Vec<Join>,
     /// Whether each fragment has moved; empty where none has.
     moved: Vec<bool>,
+    /// What they come to; computed once there is a read of many.
+    checkpoints: OnceLock<Checkpoints>,
 }
 
 /// How a fragment touches the one before it on the device.
@@ -129,7 +136,7 @@ impl Fragments {
         } else {
             std::iter::once(0).chain(pairs().map(seek)).collect()
         };
-        Self { fragments, seeks, joins, moved: Vec::new() }
+        Self { fragments, seeks, joins, moved: Vec::new(), checkpoints: OnceLock::new() }
     }
 
     /// Number of fragments that `range` touches.
@@ -195,10 +202,11 @@ impl Fragments {
 
     fn split_from(&self, first: usize, range: ByteRange, max_request: u64) -> Split {
         let touched = self.touched(first, range);
+        if touched.len() >= MANY || !self.joins.is_empty() {
+            return self.tallied(first..first + touched.len(), range, max_request);
+        }
         let lengths = || touched.iter().map(|p| p.intersect(range).len());
-        let requests = if !self.joins.is_empty() {
-            self.joined(first, touched, range, max_request)
-        } else if range.len() <= max_request {
+        let requests = if range.len() <= max_request {
             touched.len() as u64
         } else {
             lengths().map(|bytes| bytes.div_ceil(max_request)).sum()
@@ -212,25 +220,54 @@ impl Fragments {
         Split { bytes: lengths().sum(), requests, seek_ns, torn, streamed: false }
     }
 
-    /// The requests of a read whose fragments may touch on the device.
-    fn joined(&self, first: usize, touched: &[ByteRange], range: ByteRange, limit: u64) -> u64 {
-        let (mut requests, mut bytes) = (0, 0u64);
-        for (i, fragment) in touched.iter().enumerate() {
-            let part = fragment.intersect(range);
-            let joins = i > 0
-                && match self.joins.get(first + i).copied().unwrap_or_default() {
-                    Join::Apart => false,
-                    Join::Behind => true,
-                    // The read has all of the first, from its start, and all of this one, up to its end.
-                    Join::InFront => part == *fragment && range.start <= touched[i - 1].start,
-                };
-            if !joins {
-                requests += bytes.div_ceil(limit);
-                bytes = 0;
+    /// The same of fragments that may touch on the device, and of any number of them.
+    fn tallied(&self, touched: Range<usize>, range: ByteRange, limit: u64) -> Split {
+        let mut tally = Tally::default();
+        let walk = |tally: &mut Tally, some: Range<usize>| {
+            some.for_each(|at| tally.add(self.step(at, touched.start, range), limit));
+        };
+        // The first two may be joined otherwise than in another read, and the last one.
+        let (from, to) = ((touched.start + 2).div_ceil(STEP), touched.end.saturating_sub(1) / STEP);
+        if touched.len() >= MANY {
+            walk(&mut tally, touched.start..from * STEP);
+            if !self.checkpoints(limit).pass(&mut tally, from, to, limit) {
+                walk(&mut tally, from * STEP..to * STEP);
             }
-            bytes += part.len();
+            walk(&mut tally, to * STEP..touched.end);
+        } else {
+            walk(&mut tally, touched.clone());
         }
-        requests + bytes.div_ceil(limit)
+        Split {
+            bytes: tally.bytes,
+            requests: tally.requests(limit),
+            seek_ns: tally.seek_ns,
+            torn: tally.tears > 0,
+            streamed: false,
+        }
+    }
+
+    fn checkpoints(&self, limit: u64) -> &Checkpoints {
+        let everything = ByteRange { start: 0, end: u64::MAX };
+        let steps = (0..self.fragments.len()).map(|at| self.step(at, 0, everything));
+        self.checkpoints.get_or_init(|| Checkpoints::of(steps, limit))
+    }
+
+    /// The fragment `at` of a read of `range`, which is in those from `first` on.
+    fn step(&self, at: usize, first: usize, range: ByteRange) -> Step {
+        let fragment = self.fragments[at];
+        let part = fragment.intersect(range);
+        if at == first {
+            return Step { bytes: part.len(), joins: false, seek_ns: 0, torn: false };
+        }
+        let joins = match self.joins.get(at).copied().unwrap_or_default() {
+            Join::Apart => false,
+            Join::Behind => true,
+            // The read has all of the first, from its start, and all of this one, up to its end.
+            Join::InFront => part == fragment && range.start <= self.fragments[at - 1].start,
+        };
+        let moved = |at: usize| self.moved.get(at).copied().unwrap_or_default();
+        let seek_ns = self.seeks.get(at).copied().unwrap_or(0);
+        Step { bytes: part.len(), joins, seek_ns, torn: moved(at) != moved(at - 1) }
     }
 
     /// The fragments once each of `moves` (sorted, disjoint, each within one run) is contiguous. A seek to or from a
@@ -241,6 +278,7 @@ impl Fragments {
             seeks: Vec::with_capacity(self.seeks.len()),
             joins: Vec::with_capacity(self.joins.len()),
             moved: Vec::new(),
+            checkpoints: OnceLock::new(),
         };
         let (seeks, joins) = (!self.seeks.is_empty(), !self.joins.is_empty());
         let any = !moves.is_empty();
@@ -292,6 +330,9 @@ impl Fragments {
 }
 
 #[cfg(test)]
+mod many;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -304,6 +345,7 @@ mod tests {
             seeks: Vec::new(),
             joins: Vec::new(),
             moved: Vec::new(),
+            checkpoints: OnceLock::new(),
         }
     }
 

@@ -60,6 +60,7 @@ pub mod select;
 pub mod slow;
 pub mod source;
 pub mod survey;
+mod tally;
 pub mod turns;
 pub mod unseen;
 pub mod verdict;

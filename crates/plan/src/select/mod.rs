@@ -3,6 +3,7 @@
 //! A policy returns candidates in the order in which it wants them moved; the budget is spent in that order.
 //! [`gain`] solves the budget itself.
 
+pub mod bills;
 pub mod bypass;
 pub mod crossings;
 pub mod fragpicker;
@@ -33,8 +34,6 @@ pub struct Analysed {
     pub turns: Vec<InTurn>,
     /// Requests that are like these, and were not seen ([`crate::unseen`]); in ascending order.
     pub unseen: Vec<Request>,
-    /// Length of the longest of `requests` in bytes.
-    pub longest_request: u64,
     /// Their overlap windows.
     pub windows: Vec<Window>,
     /// The file's fragments.
@@ -71,7 +70,6 @@ impl Analysed {
     ) -> Self {
         let runs = movable::movable_runs(layout, unshare);
         Self {
-            longest_request: requests.iter().map(|r| r.range.len()).max().unwrap_or(0),
             windows: merge::windows(&requests),
             requests,
             turns: Vec::new(),
@@ -113,28 +111,6 @@ impl Analysed {
         self.runs.get(run).is_some_and(|run| run.start < at)
     }
 
-    /// For each of these ranges (sorted, disjoint, each within one run) what one replay of the requests that touch it
-    /// costs now, and once all of them are contiguous; with the ways to it, those from it to what stays, and what is lost
-    /// in it because it is slow.
-    pub fn bills(&self, moves: &[ByteRange]) -> Vec<[Bill; 2]> {
-        let after = self.fragments_after(moves);
-        let (limit, mut clock) = (self.limits.max_request, self.costs.clock());
-        let mut bill = |fragments: &Fragments, range: &ByteRange| {
-            fragments.replay(self.touching(*range), limit, &mut clock)
-        };
-        let bills = moves.iter().map(|range| [bill(&self.fragments, range), bill(&after, range)]);
-        let ways = self.ways.of_each(moves, &self.costs);
-        bills
-            .zip(ways)
-            .map(|([a, b], [now, then])| [a + Bill::way(now), b + Bill::way(then)])
-            .zip(moves)
-            .map(|([a, b], range)| {
-                let [lost, then] = self.slow.bills(*range);
-                [a + lost, b + then]
-            })
-            .collect()
-    }
-
     /// The nanoseconds of all ways between reads once these ranges (sorted, disjoint) are contiguous.
     pub fn ways_ns(&self, moves: &[ByteRange]) -> u128 {
         self.ways.after_ns(moves, &self.costs)
@@ -145,14 +121,6 @@ impl Analysed {
     pub fn slow_place(&self, range: ByteRange) -> Option<(u64, f64)> {
         let place = self.slow.of_fragment(range)?;
         (self.fragments.count(range) == 1).then_some(place)
-    }
-
-    /// The requests that touch `range`. They are sorted by their start, and the longest one limits how far to look back.
-    pub fn touching(&self, range: ByteRange) -> impl Iterator<Item = &Request> {
-        let first =
-            self.requests.partition_point(|r| r.range.start + self.longest_request <= range.start);
-        let rest = self.requests[first..].iter();
-        rest.take_while(move |r| r.range.start < range.end).filter(move |r| r.range.overlaps(range))
     }
 
     /// The nanoseconds of [`saved_ns`](Self::saved_ns), less what the bytes of these ranges cost at this price.
