@@ -19,6 +19,7 @@
 use crate::choose::by_file;
 use crate::fragments::{Bill, Fragments};
 use crate::parallel;
+use crate::select::bills::touched_by;
 use crate::select::{Analysed, Candidate, touching};
 use crate::turns::{self, InTurn};
 use fragmend_layout::{ByteRange, Recorded};
@@ -307,16 +308,27 @@ fn shares(file: &Analysed, moves: &[ByteRange]) -> (Vec<Range>, Vec<Share>) {
     };
     let saved = saved_by_each(file, moves);
     let mut shares = Vec::new();
+    // Of long requests, by the range: one more than before.
+    let mut more = vec![0isize; moves.len() + 1];
     for (&index, &ns) in touched.iter().zip(&saved) {
         let request = &file.requests[index];
         let touched = touched_by(moves, request.range);
         let many = touched.len();
+        if many > MOST_RANGES {
+            (more[touched.start], more[touched.end]) =
+                (more[touched.start] + 1, more[touched.end] - 1);
+            continue;
+        }
+        let all = ns * request.fetches as f64;
         for range in &mut ranges[touched] {
-            let all = if many > MOST_RANGES { 0.0 } else { ns * request.fetches as f64 };
-            range.is_estimate |= many > MOST_RANGES;
             range.saves_ns += all;
             range.recorded_ns += all / many as f64;
         }
+    }
+    let mut long = 0;
+    for (range, more) in ranges.iter_mut().zip(more) {
+        long += more;
+        range.is_estimate = long > 0;
     }
     let of_requests = touched.iter().enumerate().map(|(n, &index)| (n, file.requests[index].range));
     turns::each(of_requests, &file.turns, |n, numbers, parts| {
@@ -339,12 +351,6 @@ fn shares(file: &Analysed, moves: &[ByteRange]) -> (Vec<Range>, Vec<Share>) {
     add_slow(file, moves, &mut ranges, &mut shares);
     shares.sort_unstable_by_key(|share| (share.range, share.turn, share.part));
     (ranges, shares)
-}
-
-/// The indices of the ranges that a request touches.
-fn touched_by(moves: &[ByteRange], request: ByteRange) -> std::ops::Range<usize> {
-    let first = moves.partition_point(|range| range.end <= request.start);
-    first..moves.partition_point(|range| range.start < request.end).max(first)
 }
 
 /// The nanoseconds that each request that touches `moves` lasts less once these are contiguous; below zero if more.
@@ -395,7 +401,7 @@ fn add_slow(file: &Analysed, moves: &[ByteRange], ranges: &mut [Range], shares: 
     let lost: Vec<f64> = moves.iter().map(|m| file.slow.bills(*m)[0].ns as f64).collect();
     let mut bytes = vec![0.0; moves.len()];
     for request in touching(&file.requests, moves) {
-        for range in touched_by(moves, request.range) {
+        for range in touched_by(moves, request.range).take(MOST_RANGES) {
             let own = request.range.intersect(moves[range]).len();
             bytes[range] += own as f64 * request.fetches as f64;
         }

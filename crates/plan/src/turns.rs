@@ -142,7 +142,8 @@ pub fn take_unseen(
     parts: &[InTurn],
     share: impl Fn(usize) -> Option<f64>,
 ) -> Vec<Request> {
-    let again = again(parts.iter().map(|part| (part.range, part.recorded.turn)).collect());
+    let again =
+        Covered::of(again(parts.iter().map(|part| (part.range, part.recorded.turn)).collect()));
     let ranges: Vec<(usize, ByteRange)> =
         requests.iter().enumerate().map(|(i, r)| (i, r.range)).collect();
     let mut unseen = Vec::new();
@@ -156,7 +157,7 @@ pub fn take_unseen(
                 None if is_many || others == 0 => 0,
                 None => {
                     let bytes = part.range.len().max(1);
-                    let alone = bytes.saturating_sub(covered(&again, part.range));
+                    let alone = bytes.saturating_sub(again.bytes_of(part.range));
                     let taken = (u128::from(others) * u128::from(alone) + u128::from(bytes) / 2)
                         / u128::from(bytes);
                     taken as u64
@@ -205,11 +206,35 @@ fn again(mut ranges: Vec<(ByteRange, u32)>) -> Vec<ByteRange> {
     again
 }
 
-/// How many bytes of `range` are in these ranges, which are ascending and disjoint.
-fn covered(ranges: &[ByteRange], range: ByteRange) -> u64 {
-    let first = ranges.partition_point(|r| r.end <= range.start);
-    let inside = ranges[first..].iter().take_while(|r| r.start < range.end);
-    inside.map(|r| r.intersect(range).len()).sum()
+/// Ranges, ascending and disjoint, and how many bytes those before each have.
+struct Covered {
+    ranges: Vec<ByteRange>,
+    before: Vec<u64>,
+}
+
+impl Covered {
+    fn of(ranges: Vec<ByteRange>) -> Self {
+        let mut sum = 0;
+        let before = ranges.iter().map(|range| {
+            sum += range.len();
+            sum - range.len()
+        });
+        Self { before: before.collect(), ranges }
+    }
+
+    /// How many bytes up to here are in them.
+    fn up_to(&self, at: u64) -> u64 {
+        let Some(last) = self.ranges.partition_point(|range| range.start < at).checked_sub(1)
+        else {
+            return 0;
+        };
+        self.before[last] + self.ranges[last].end.min(at) - self.ranges[last].start
+    }
+
+    /// How many bytes of `range` are.
+    fn bytes_of(&self, range: ByteRange) -> u64 {
+        self.up_to(range.end) - self.up_to(range.start)
+    }
 }
 
 #[cfg(test)]
@@ -296,13 +321,14 @@ mod tests {
             let ranges: Vec<_> = ranges.iter().map(range).collect();
             let found = again(ranges.clone());
             prop_assert!(found.windows(2).all(|pair| pair[0].end < pair[1].start), "{found:?}");
+            let found = Covered::of(found);
             for at in 0..60 {
                 let byte = ByteRange { start: at, end: at + 1 };
                 let turns: Vec<u32> =
                     ranges.iter().filter(|(r, _)| r.overlaps(byte)).map(|(_, turn)| *turn).collect();
                 let many = turns.contains(&Recorded::MANY);
                 let several = many || turns.iter().any(|t| *t != turns[0]);
-                prop_assert_eq!(covered(&found, byte) == 1, several, "{}", at);
+                prop_assert_eq!(found.bytes_of(byte) == 1, several, "{}", at);
             }
         }
 

@@ -50,7 +50,7 @@ impl Analysed {
 }
 
 /// The indices of the ranges (sorted, disjoint) that a request touches.
-fn touched_by(moves: &[ByteRange], request: ByteRange) -> Range<usize> {
+pub fn touched_by(moves: &[ByteRange], request: ByteRange) -> Range<usize> {
     let first = moves.partition_point(|range| range.end <= request.start);
     first..moves.partition_point(|range| range.start < request.end).max(first)
 }
