@@ -222,10 +222,15 @@ while time.time() < end or n % 16:
         let all = 8 * once.len() as u64;
         println!("{all} files, {:?}", whole.meta.sampling);
         assert!(all.abs_diff(FILES) < FILES / 4, "{all}");
-        // Each of 16 places was seen in many turns. A folded trace has it in two rows, each of whose times is rounded up.
+        // Each of 16 places was seen in many turns, none of which has much of it. A folded trace has it in two rows, each of whose
+        // times is rounded up.
         let again = of(true);
+        println!("{again:?}");
         let is_in_many = |(count, recorded): &(u32, Recorded)| {
-            recorded.turn == Recorded::MANY && recorded.times - *count / 8 <= 1
+            recorded.turn == Recorded::MANY
+                && recorded.times - *count / 8 <= 1
+                && recorded.most >= 8
+                && recorded.most < *count / 8
         };
         assert_eq!((again.len(), again.iter().all(is_in_many)), (16, true), "{again:?}");
     }
