@@ -283,7 +283,6 @@ fn plan(
         op: Op::Read,
         direct: true,
         windowed: false,
-        rank: 0,
     };
     let accesses = reads.iter().map(access).collect();
     let file = SurveyedFile::new("/mnt/f".into(), layout.clone(), accesses, &device);

@@ -59,10 +59,10 @@ pub struct Access {
     /// Already widened to the readahead window by the recorder, which saw the order (folded
     /// traces only).
     pub windowed: bool,
-    /// The rank of the access among those that have reached its disk, in the order in which they were done, from 1 on: of two
-    /// with neighbouring ranks, one began where the other had left the head of a disk. 0 where the order was not kept.
-    pub rank: u32,
 }
+
+// Millions of them are in memory at a time: what is known of some traces only is beside them (`FileAccesses`).
+const _: () = assert!(size_of::<Access>() == 24);
 
 impl Access {
     /// The file bytes that it touched.
@@ -96,13 +96,19 @@ pub struct FileAccesses {
     pub path: Option<std::path::PathBuf>,
     /// In order of completion.
     pub accesses: Vec<Access>,
-    /// How each of them was recorded; empty if that was asked for of none, or everything was recorded.
+    /// The rank of each of them among those that have reached its disk, in the order in which they were done, from 1 on: of two
+    /// with neighbouring ranks, one began where the other had left the head of a disk. 0 of what did not reach it, or at a time
+    /// that is not known; empty if the order was not asked for, or not kept.
+    pub ranks: Vec<u32>,
+    /// How each of them was recorded; empty if that was asked for of none, or everything was recorded. What is in its order was,
+    /// so that `ranks` is empty where this is not.
     pub recorded: Vec<Recorded>,
 }
 
 impl FileAccesses {
     /// Nothing seen yet on a file.
     pub fn of(file: FileId) -> Self {
-        Self { file, path: None, accesses: Vec::new(), recorded: Vec::new() }
+        let (accesses, ranks, recorded) = Default::default();
+        Self { file, path: None, accesses, ranks, recorded }
     }
 }

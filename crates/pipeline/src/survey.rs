@@ -62,6 +62,7 @@ pub fn again(earlier: Survey, paths: &[PathBuf], observe: &Observer) -> Result<S
         file: file.layout.file,
         path: Some(file.path),
         accesses: file.accesses,
+        ranks: file.ranks,
         recorded: file.recorded,
     };
     let files = earlier.files.into_iter().map(accesses).collect();
@@ -158,9 +159,9 @@ impl Collected {
         if let Err(skip) = engine::may_move(mount.device.file_system, file) {
             return self.leave(&path, skip.reason, "");
         }
-        let FileAccesses { accesses, recorded, .. } = seen;
+        let FileAccesses { accesses, ranks, recorded, .. } = seen;
         let file = SurveyedFile::new(path, layout, accesses, &mount.device);
-        self.survey.files.push(SurveyedFile { recorded, ..file });
+        self.survey.files.push(SurveyedFile { ranks, recorded, ..file });
     }
 
     /// The survey, on the devices of `mounts`.

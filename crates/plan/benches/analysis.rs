@@ -169,6 +169,7 @@ fn analyse(path: &Path) {
         path: format!("/srv/{}", f.file.inode).into(),
         layout: layout(f.file, bytes),
         accesses: f.accesses,
+        ranks: f.ranks,
         recorded: f.recorded,
         slow: Vec::new(),
         block_bytes: 4096,

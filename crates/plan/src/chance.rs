@@ -20,8 +20,9 @@ use crate::choose::by_file;
 use crate::fragments::{Bill, Fragments};
 use crate::parallel;
 use crate::select::{Analysed, Candidate, touching};
-use crate::turns;
+use crate::turns::{self, InTurn};
 use fragmend_layout::{ByteRange, Recorded};
+use std::collections::BTreeMap;
 
 /// How many standard errors below its estimate a choice is judged.
 const ERRORS: f64 = 2.0;
@@ -135,16 +136,35 @@ impl Least {
     }
 }
 
-/// Those of the chosen ranges that pay for themselves, and of each file how much counts of what was recorded of it. `wanted` is
-/// what would have been chosen without a budget.
-pub fn those_that_pay(
-    files: &[Analysed],
-    chosen: Vec<Candidate>,
-    wanted: Option<Vec<Candidate>>,
-) -> (Vec<Candidate>, Vec<Counted>) {
+/// How a choice was made, and is judged.
+#[derive(Debug)]
+pub struct How {
+    /// Whether by what ranges save for their price. If not, all of it is kept.
+    pub by_savings: bool,
+    /// What would have been chosen by that without a budget, if there was one.
+    pub wanted: Option<Vec<Candidate>>,
+    /// How often the windows were asked for at least from which it was chosen: 0 if any were.
+    pub least_heat: u64,
+}
+
+/// What a choice comes to.
+#[derive(Debug, Default)]
+pub struct Pays {
+    /// The ranges of each file that pay for themselves, ascending.
+    pub moves: Vec<Vec<ByteRange>>,
+    /// How much of what was recorded of each file counts.
+    pub counted: Vec<Counted>,
+    /// Nanoseconds that they save in turns that were not recorded, and the variance of that.
+    pub others_ns: f64,
+    pub variance: f64,
+}
+
+/// Those of the chosen ranges that pay for themselves, and how much counts of what was recorded of them. What is promised of
+/// turns that were not recorded is scaled by `scale`, from 0 to 1; by 0, nothing is kept that was chosen by that.
+pub fn those_that_pay(files: &[Analysed], chosen: Vec<Candidate>, how: How, scale: f64) -> Pays {
     let judge_all = |chosen: &[Candidate]| {
         let moves = by_file(files.len(), chosen);
-        let judged = parallel::map(files.len(), |i| judge(&files[i], &moves[i]));
+        let judged = parallel::map(files.len(), |i| judge(&files[i], &moves[i], how.least_heat));
         (moves, judged)
     };
     let scores = |moves: &[Vec<ByteRange>], judged: &[Judged]| -> Vec<(u64, f64)> {
@@ -152,31 +172,42 @@ pub fn those_that_pay(
         ranges.map(|(range, judged)| (range.len(), judged.score_without(0.0))).collect()
     };
     let (moves, judged) = judge_all(&chosen);
-    let wanted =
-        wanted.map(|wanted| judge_all(&wanted)).map(|(moves, judged)| scores(&moves, &judged));
-    let least = Least::of(&scores(&moves, &judged), wanted.as_deref());
-    let cut = cut(judged.iter().flat_map(|file| &file.counts).copied().collect(), least);
-    let mut kept = Vec::with_capacity(chosen.len());
-    for (file, (moves, judged)) in moves.iter().zip(&judged).enumerate() {
-        let pay = moves.iter().zip(&judged.ranges).filter(|(_, r)| r.score_without(0.0) >= cut);
-        kept.extend(pay.map(|(range, _)| Candidate { file, range: *range }));
-    }
-    let share = |score: f64| if score >= cut { least.share_of(score) } else { 0.0 };
-    let counted = |file: &Judged| Counted {
-        parts: file.parts.iter().map(|(part, score)| (*part, share(*score))).collect(),
+    let counts = || judged.iter().flat_map(|file| &file.counts).copied();
+    let (least, cut) = if how.by_savings {
+        let wanted = how.wanted.as_ref().map(|wanted| judge_all(wanted));
+        let wanted = wanted.map(|(moves, judged)| scores(&moves, &judged));
+        let least = Least::of(&scores(&moves, &judged), wanted.as_deref());
+        let cut = if scale > 0.0 { cut(counts().collect(), least, scale) } else { f64::INFINITY };
+        (least, cut)
+    } else {
+        // What was recorded in another turn as well counts in full.
+        (Least { score: f64::MIN_POSITIVE, share: 1.0 }, f64::MIN_POSITIVE)
     };
-    (kept, judged.iter().map(counted).collect())
+    let share = |score: f64| if score >= cut { least.share_of(score) * scale } else { 0.0 };
+    let mut pays = Pays::default();
+    for of in counts().filter(|of| of.is_of_others) {
+        pays.others_ns += of.ns * share(of.score);
+        pays.variance += of.variance * share(of.score).powi(2);
+    }
+    for (moves, file) in moves.iter().zip(&judged) {
+        let kept = moves.iter().zip(&file.ranges);
+        let kept = kept.filter(|(_, range)| !how.by_savings || range.score_without(0.0) >= cut);
+        pays.moves.push(kept.map(|(range, _)| *range).collect());
+        let parts = file.parts.iter().map(|(part, score)| (*part, share(*score)));
+        pays.counted.push(Counted { parts: parts.collect() });
+    }
+    pays
 }
 
 /// The score from `least` on above which most is saved, some standard errors below the estimate; above all if that is nothing.
-fn cut(mut counts: Vec<Counts>, least: Least) -> f64 {
+fn cut(mut counts: Vec<Counts>, least: Least, scale: f64) -> f64 {
     counts.sort_unstable_by(|a, b| b.score.total_cmp(&a.score));
     let (mut best, mut cut) = (0.0, f64::INFINITY);
     let (mut sum, mut variance) = (0.0, 0.0);
     let equal = counts.chunk_by(|a, b| a.score == b.score);
     for equal in equal.take_while(|equal| equal[0].score >= least.score) {
         for of in equal {
-            let share = if of.is_of_others { least.share_of(of.score) } else { 1.0 };
+            let share = if of.is_of_others { least.share_of(of.score) * scale } else { 1.0 };
             (sum, variance) = (sum + of.ns * share, variance + of.variance * share * share);
         }
         let surely = sum - ERRORS * f64::sqrt(variance);
@@ -188,8 +219,8 @@ fn cut(mut counts: Vec<Counts>, least: Least) -> f64 {
     cut
 }
 
-/// What these ranges (sorted, disjoint) of a file come to.
-fn judge(file: &Analysed, moves: &[ByteRange]) -> Judged {
+/// What these ranges (sorted, disjoint) of a file come to, of windows that were asked for as often as `least_heat`.
+fn judge(file: &Analysed, moves: &[ByteRange], least_heat: u64) -> Judged {
     if moves.is_empty() {
         return Judged::default();
     }
@@ -200,12 +231,14 @@ fn judge(file: &Analysed, moves: &[ByteRange]) -> Judged {
         range.many_ns += share.most_ns.max(0.0);
     }
     let mut judged = Judged::default();
+    let heats = Heats::of(file);
     for of_turn in shares.chunk_by(|a, b| (a.range, a.turn) == (b.range, b.turn)) {
         let range = &ranges[of_turn[0].range];
         let alone = of_turn[0].turn != Recorded::MANY;
         let sum: f64 = of_turn.iter().map(|share| share.saves_ns).sum();
         let without = range.score_without(range.many_ns + if alone { sum } else { 0.0 });
-        let score = without.min(range.score_without(0.0));
+        let is_hot = of_turn.iter().all(|share| heats.without(file, share.part) > least_heat);
+        let score = if is_hot { without.min(range.score_without(0.0)) } else { 0.0 };
         let (mut others, mut variance) = (0.0, 0.0);
         for share in of_turn {
             let own = share.others_ns / share.ranges as f64;
@@ -229,6 +262,37 @@ fn judge(file: &Analysed, moves: &[ByteRange]) -> Judged {
     judged.counts.extend(ranges.iter().map(own));
     judged.ranges = ranges;
     judged
+}
+
+/// How often windows were asked for in single turns.
+struct Heats {
+    /// By window and turn.
+    of: BTreeMap<(usize, u32), u64>,
+}
+
+impl Heats {
+    fn of(file: &Analysed) -> Self {
+        let mut of: BTreeMap<(usize, u32), u64> = BTreeMap::new();
+        for part in file.turns.iter().filter(|part| part.is_heat) {
+            let Recorded { turn, most, .. } = part.recorded;
+            let count = if turn == Recorded::MANY { most } else { part.count };
+            *of.entry((window_of(file, part), turn)).or_default() += u64::from(count);
+        }
+        Self { of }
+    }
+
+    /// How often the window of a part was asked for without its turn, and without the heaviest of many.
+    fn without(&self, file: &Analysed, part: usize) -> u64 {
+        let (window, turn) = (window_of(file, &file.turns[part]), file.turns[part].recorded.turn);
+        let of = |turn| self.of.get(&(window, turn)).copied().unwrap_or_default();
+        let many = of(Recorded::MANY);
+        let own = if turn == Recorded::MANY { many } else { many + of(turn) };
+        file.windows.get(window).map_or(0, |window| window.seen.saturating_sub(own))
+    }
+}
+
+fn window_of(file: &Analysed, part: &InTurn) -> usize {
+    file.windows.partition_point(|window| window.range.end <= part.range.start)
 }
 
 /// What each of these ranges saves, and by what of it was recorded in which turn; by range and turn.
@@ -298,6 +362,31 @@ fn saved_by_each(file: &Analysed, moves: &[ByteRange]) -> Vec<f64> {
     before.iter().zip(after).map(|(before, after)| before - after).collect()
 }
 
+/// The nanoseconds that `moves` of a file save in all turns by their counts, and the variance of that.
+pub fn saved_by_turns(file: &Analysed, moves: &[ByteRange]) -> (f64, f64) {
+    if moves.is_empty() {
+        return (0.0, 0.0);
+    }
+    let touched: Vec<ByteRange> =
+        touching(&file.requests, moves).filter(|r| r.fetches > 0).map(|r| r.range).collect();
+    let saved = saved_by_each(file, moves);
+    let mut by_turn: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut variance = 0.0;
+    turns::each(touched.iter().copied().enumerate(), &file.turns, |n, _, parts| {
+        for part in parts {
+            let ns = saved[n] * f64::from(part.count);
+            *by_turn.entry(part.recorded.turn).or_default() += ns;
+            if part.recorded.turn == Recorded::MANY {
+                variance += ns * saved[n] * f64::from(part.recorded.most);
+            }
+        }
+    });
+    let sum = by_turn.values().sum::<f64>() + file.slow.cured_ns(moves) as f64;
+    by_turn.remove(&Recorded::MANY);
+    variance += by_turn.values().map(|ns| ns * ns).sum::<f64>();
+    (sum, variance)
+}
+
 /// Adds what is lost in ranges that are in one fragment and slow, to each request by the bytes that it has of the range.
 fn add_slow(file: &Analysed, moves: &[ByteRange], ranges: &mut [Range], shares: &mut [Share]) {
     if file.slow.is_empty() {
@@ -344,18 +433,18 @@ mod tests {
         // Ranges that were seen once do not pay for themselves, and of one alone that was seen twice nothing is certain.
         let seen_once = [counts(64.0, -2.0, false); 100];
         let chance = [counts(128.0, -1.0, false), counts(64.0, 126.0, true)];
-        assert_eq!(cut([&seen_once[..], &chance].concat(), all), f64::INFINITY);
+        assert_eq!(cut([&seen_once[..], &chance].concat(), all, 1.0), f64::INFINITY);
         // Many that were seen again outweigh the others; those below the least score count for nothing.
         let again = [counts(64.0, 126.0, true); 40];
-        assert_eq!(cut([&seen_once[..], &again].concat(), all), 64.0);
+        assert_eq!(cut([&seen_once[..], &again].concat(), all, 1.0), 64.0);
         let above = Least { score: 100.0, share: 1.0 };
-        assert_eq!(cut([&seen_once[..], &again].concat(), above), f64::INFINITY);
+        assert_eq!(cut([&seen_once[..], &again].concat(), above, 1.0), f64::INFINITY);
         // Of what has the score of the last one that fits, a share.
         let last = Least { score: 64.0, share: 0.01 };
-        assert_eq!(cut([&seen_once[..], &again].concat(), last), f64::INFINITY);
+        assert_eq!(cut([&seen_once[..], &again].concat(), last, 1.0), f64::INFINITY);
         // What was recorded whole is chosen in any case.
-        assert_eq!(cut(vec![counts(f64::INFINITY, -1.0, false)], all), f64::INFINITY);
-        assert_eq!(cut(Vec::new(), all), f64::INFINITY);
+        assert_eq!(cut(vec![counts(f64::INFINITY, -1.0, false)], all, 1.0), f64::INFINITY);
+        assert_eq!(cut(Vec::new(), all, 1.0), f64::INFINITY);
     }
 
     #[test]

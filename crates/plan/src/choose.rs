@@ -106,7 +106,7 @@ pub fn by_file(files: usize, chosen: &[Candidate]) -> Vec<Vec<ByteRange>> {
 }
 
 /// The ranges of all files as candidates.
-fn candidates(ranges: Vec<Vec<ByteRange>>) -> Vec<Candidate> {
+pub fn candidates(ranges: Vec<Vec<ByteRange>>) -> Vec<Candidate> {
     let mut all = Vec::with_capacity(ranges.iter().map(Vec::len).sum());
     for (file, ranges) in ranges.into_iter().enumerate() {
         all.extend(ranges.into_iter().map(|range| Candidate { file, range }));

@@ -165,12 +165,18 @@ pub struct Clock<'a> {
     apart: bool,
     /// What each request after the first costs, where that was measured.
     one_more: Option<OneMore>,
-    /// By bytes and requests, and whether the read is torn and of a stream.
-    known: FxHashMap<(u64, u64, bool, bool), Unseeking>,
+    /// By bytes and [`kind`].
+    known: FxHashMap<(u64, u64), Unseeking>,
 }
 
 /// More kinds of reads than this are not remembered.
 const MOST_KNOWN: usize = 1 << 14;
+
+/// Of reads of equal length, those with equal numbers cost the same but for their seeks: requests, and whether the read is torn
+/// and of a stream. There are fewer than 2^62 requests, for each has a byte of a file.
+fn kind(split: Split) -> u64 {
+    split.requests << 2 | u64::from(split.torn) << 1 | u64::from(split.streamed)
+}
 
 impl Clock<'_> {
     /// Nanoseconds of elapsed time of one such read; none if it reads nothing.
@@ -178,27 +184,28 @@ impl Clock<'_> {
         if split.requests == 0 {
             return 0.0;
         }
-        if self.known.len() > MOST_KNOWN {
-            self.known.clear();
-        }
         let (streamed, depth) = match self.streams {
             Some(streams) if split.streamed => (true, streams),
             Some(_) => (false, 1.0),
             None => (false, self.depth),
         };
         let split = Split { streamed, ..split };
-        let Split { bytes, requests, seek_ns, torn, .. } = split;
-        let look_up = || {
-            if let Some(more) = self.one_more {
-                self.model.unseeking_with(split, depth, more.ns)
-            } else if self.apart {
-                self.model.unseeking_apart(split, depth)
-            } else {
-                self.model.unseeking(split, depth)
-            }
+        let key = (split.bytes, kind(split));
+        if let Some(known) = self.known.get(&key) {
+            return known.read_ns(split.seek_ns);
+        }
+        let found = if let Some(more) = self.one_more {
+            self.model.unseeking_with(split, depth, more.ns)
+        } else if self.apart {
+            self.model.unseeking_apart(split, depth)
+        } else {
+            self.model.unseeking(split, depth)
         };
-        let known = self.known.entry((bytes, requests, torn, streamed)).or_insert_with(look_up);
-        known.read_ns(seek_ns)
+        if self.known.len() > MOST_KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(key, found);
+        found.read_ns(split.seek_ns)
     }
 }
 

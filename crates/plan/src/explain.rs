@@ -46,7 +46,7 @@ fn explain(
     let mut total = 0;
     let range = |(range, [before, now]): (&ByteRange, [crate::fragments::Bill; 2])| {
         let fragments = file.fragments.count(*range);
-        let seen: u64 = file.touching(*range).fold(0, |sum, r| sum.saturating_add(r.seen));
+        let seen: u64 = file.touching(*range).map(|r| u64::from(r.seen)).sum();
         let saved_ns = before.ns.saturating_sub(now.ns);
         total += saved_ns;
         let slow = file.slow_place(*range);

@@ -76,10 +76,16 @@ impl std::iter::Sum for Bill {
     }
 }
 
+/// The nearest whole number, as [`f64::round`] has it, which is a call of its own on processors that have no instruction for it.
+pub fn rounded(ns: f64) -> u64 {
+    let whole = ns as u64;
+    whole.saturating_add(u64::from(ns - whole as f64 >= 0.5))
+}
+
 impl Bill {
     /// Of a read that is done so often.
     pub fn of(split: Split, fetches: u64, clock: &mut Clock) -> Self {
-        let ns = clock.read_ns(split).round() as u64;
+        let ns = rounded(clock.read_ns(split));
         Self {
             requests: fetches.saturating_mul(split.requests),
             ns: u128::from(fetches) * u128::from(ns),
@@ -303,6 +309,17 @@ mod tests {
 
     fn r(start: u64, end: u64) -> ByteRange {
         ByteRange { start, end }
+    }
+
+    #[test]
+    fn rounding_is_that_of_the_library() {
+        let whole = [0.0, 1.0, 2.0, 1e6, 4_503_599_627_370_496.0, 9_007_199_254_740_993.0, 1.8e19];
+        let parts = [-0.5, -0.1, 0.0, 0.1, 0.499_999_999_999_999_94, 0.5, 0.51, 0.999];
+        let sums = whole.iter().flat_map(|whole| parts.map(|part| whole + part));
+        let beyond = [-7.5, 2e19, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+        for ns in sums.chain(parts).chain(beyond) {
+            assert_eq!(rounded(ns), ns.round() as u64, "{ns}");
+        }
     }
 
     #[test]

@@ -19,10 +19,12 @@
 //! | [`slow`] | what reads lose in ranges that are slow in one fragment |
 //! | [`turns`] | of a thinned out recording, in which turns requests were recorded |
 //! | `chance` | which ranges pay for themselves by more than chance |
+//! | `halves` | what one half of the turns chooses, judged by the other |
 //! | [`unseen`] | what a thinned out recording stands for, and has not seen |
 //! | [`outlook`] | one replay in time, and what each break costs |
 //! | [`select`] | the policies |
 //! | `choose` | what a policy wants, judged by the costs themselves |
+//! | `chosen` | what of it is to be moved |
 //! | `explain` | chosen ranges with their figures and reasons |
 //! | [`verdict`] | whether the plan is worth it, and why not |
 //! | [`curve`](mod@curve) | bytes against time |
@@ -39,12 +41,14 @@ mod bounded;
 mod chance;
 mod check;
 mod choose;
+mod chosen;
 mod costs;
 pub mod curve;
 mod explain;
 pub mod file;
 mod fit;
 pub mod fragments;
+mod halves;
 pub mod input;
 pub mod make;
 pub mod merge;

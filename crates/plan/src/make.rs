@@ -2,7 +2,8 @@
 
 use crate::between::Between;
 use crate::bounded::Bounds;
-use crate::choose::{by_file, choose, joined};
+use crate::choose::by_file;
+use crate::chosen::Chosen;
 use crate::costs::{Costs, OneMore, Timed};
 use crate::curve::{CurvePoint, curve};
 use crate::explain::entries;
@@ -13,8 +14,8 @@ use crate::input::{Basis, Policy, Settings};
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
 use crate::requests::{self, Request, Shape};
-use crate::select::{Analysed, Candidate, fragpicker};
-use crate::slow::{self, Losses, with_slow};
+use crate::select::{Analysed, Candidate};
+use crate::slow::{self, Losses};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
 use crate::turns;
@@ -101,13 +102,13 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
     let others = at_depth(&mut costs, &loads, &kept, &mut analysed);
     analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
-    let mut cold = fragpicker::cool(&mut analysed, settings.hot_fraction);
 
     let spaces = address_spaces(&devices);
     let between = Between::of(&mut analysed, |i| spaces[&kept[i].file.device]);
-    let (chosen, over_budget_bytes) = chosen(&mut analysed, &mut cold, &between, settings);
+    let Chosen { ranges, over_budget_bytes, cold, left_to_chance } =
+        Chosen::of(&mut analysed, &between, settings);
     let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
-    let mut moves = moves(&chosen, &kept, &analysed);
+    let mut moves = moves(&ranges, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
     let mut summary = Summary {
         accesses,
@@ -129,6 +130,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         min_gain_s_per_gib: summary.min_gain_s_per_gib,
         left_out: left_alone.len() as u64 + unread,
         thinned,
+        left_to_chance,
     };
     let file_systems_bytes = devices.iter().map(|d| d.total_bytes).sum();
     judge(&mut summary, &case, file_systems_bytes);
@@ -152,26 +154,6 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         (plan.summary.rated_share, plan.summary.wear) = wear(&plan);
     }
     (plan, curve)
-}
-
-/// The ranges that are to be moved, and the bytes of those that the budget leaves out. Counts only what of a thinned out
-/// recording is in ranges that the trace has.
-fn chosen(
-    analysed: &mut [Analysed],
-    cold: &mut [Vec<Request>],
-    between: &Between,
-    settings: &Settings,
-) -> (Vec<Candidate>, u64) {
-    let chosen = choose(analysed, between, settings);
-    let (chosen, over) = with_slow(analysed, chosen, settings.budget_bytes);
-    let wanted = |analysed: &[Analysed]| {
-        let unlimited =
-            settings.budget_bytes.map(|_| Settings { budget_bytes: None, ..settings.clone() })?;
-        Some(with_slow(analysed, choose(analysed, between, &unlimited), None).0)
-    };
-    let chosen = unseen::tell_apart(analysed, cold, chosen, wanted, settings.policy);
-    let chosen = if settings.policy == Policy::Gain { joined(analysed, chosen) } else { chosen };
-    (chosen, over)
 }
 
 /// One replay of a file's requests, cold ones too.
@@ -386,6 +368,7 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
         let same = again.layout.file == first.layout.file;
         if same {
             first.accesses.append(&mut again.accesses);
+            first.ranks.append(&mut again.ranks);
             first.recorded.append(&mut again.recorded);
         }
         same
@@ -427,17 +410,18 @@ fn analyse(
     settings: &Settings,
     costs: Arc<Costs>,
 ) -> (Kept, Analysed) {
-    let SurveyedFile { path, layout, accesses, recorded, slow, block_bytes, limits, window } = file;
+    let SurveyedFile { path, layout, accesses, ranks, recorded, slow, .. } = file;
+    let SurveyedFile { block_bytes, limits, window, .. } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
-    let mut head = Head::new(costs.seeks());
+    let mut head = Head::new(costs.seeks(), &ranks);
     let bounds = Bounds::of(&layout, window);
+    let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
+    drop(recorded);
     let requests = if basis.is_traced() {
-        requests::of(&accesses, shape, &bounds, basis, &mut head)
+        requests::of(accesses, shape, &bounds, basis, &mut head)
     } else {
         requests::sequential(&layout, shape)
     };
-    let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
-    drop((accesses, recorded));
     let ways = Ways::of(head, &layout, &costs);
     let mut analysed =
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
@@ -466,6 +450,7 @@ mod tests {
                 path: "/mnt/log".into(),
                 layout,
                 accesses: Vec::new(),
+                ranks: Vec::new(),
                 recorded: Vec::new(),
                 slow: Vec::new(),
                 limits: DeviceLimits {

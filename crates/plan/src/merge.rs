@@ -23,13 +23,14 @@ pub struct Window {
 pub fn windows(requests: &[Request]) -> Vec<Window> {
     let mut out: Vec<Window> = Vec::new();
     for (i, request) in requests.iter().enumerate() {
+        let seen = u64::from(request.seen);
         match out.last_mut() {
             Some(window) if request.range.overlaps(window.range) => {
                 window.range.end = window.range.end.max(request.range.end);
-                window.seen += request.seen;
+                window.seen += seen;
                 window.requests.end = i + 1;
             }
-            _ => out.push(Window { range: request.range, seen: request.seen, requests: i..i + 1 }),
+            _ => out.push(Window { range: request.range, seen, requests: i..i + 1 }),
         }
     }
     out
@@ -39,8 +40,9 @@ pub fn windows(requests: &[Request]) -> Vec<Window> {
 mod tests {
     use super::*;
 
-    fn request(start: u64, end: u64, seen: u64) -> Request {
-        Request { range: ByteRange { start, end }, seen, fetches: seen, streamed: false }
+    fn request(start: u64, end: u64, seen: u32) -> Request {
+        let range = ByteRange { start, end };
+        Request { range, seen, fetches: seen.into(), streamed: false }
     }
 
     #[test]

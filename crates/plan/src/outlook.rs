@@ -7,7 +7,7 @@
 //! really saves ([`crate::choose`]). A request that crosses no break weighs what the first one would cost.
 
 use crate::costs::Clock;
-use crate::fragments::Bill;
+use crate::fragments::{Bill, rounded};
 use crate::requests::Request;
 use crate::select::Analysed;
 use fragmend_layout::Split;
@@ -92,14 +92,16 @@ pub fn weigh<'a>(
     let limit = file.limits.max_request;
     let costs = &*file.costs;
     let (mut clock, mut alone) = (costs.clock(), costs.clock_alone());
-    let mut apart = costs.clock_apart();
+    // Where the drive keeps the fragments was measured, or does not matter, or is in doubt.
+    let in_doubt = costs.one_more.is_none() && costs.model.knows_neighbours();
+    let (mut apart, tears) = (costs.clock_apart(), costs.tears());
     let mut outlook = Outlook::default();
     let mut breaks = Breaks { offsets: &file.breaks, next: 0 };
     file.fragments.each_split(requests, limit, |r, split| {
         let crossed = breaks.inside(r);
         let often = u128::from(r.fetches);
         if crossed > 0 || file.slow.touches(r.range) {
-            outlook.asked += u128::from(r.seen.max(r.fetches));
+            outlook.asked += u128::from(r.fetches.max(r.seen.into()));
             outlook.reached += often;
         }
         if r.fetches == 0 || split.requests == 0 {
@@ -110,11 +112,10 @@ pub fn weigh<'a>(
         let best_bill = if crossed > 0 { Bill::of(best, r.fetches, &mut clock) } else { bill };
         outlook.now += bill;
         outlook.contiguous_ns += best_bill.ns;
-        // Where the drive keeps the fragments was measured, or is in doubt.
-        outlook.apart_ns += if costs.one_more.is_some() {
-            bill.ns
-        } else {
+        outlook.apart_ns += if in_doubt && split.requests > 1 {
             Bill::of(split, r.fetches, &mut apart).ns
+        } else {
+            bill.ns
         };
         if costs.depth > 1.0 {
             outlook.alone[0] += Bill::of(split, r.fetches, &mut alone).ns;
@@ -127,7 +128,7 @@ pub fn weigh<'a>(
         } else {
             first(&mut clock)
         };
-        let torn = if costs.tears() { first(&mut clock) } else { weight };
+        let torn = if tears { first(&mut clock) } else { weight };
         let [weight, torn] = [weight, torn].map(|ns| u64::try_from(ns).unwrap_or(u64::MAX));
         show(Weighed { request: r, split, crossed, weight, torn });
     });
@@ -142,7 +143,7 @@ fn first_break_ns(split: Split, far_ns: u64, clock: &mut Clock) -> u128 {
     let seek_ns = split.seek_ns + far_ns;
     let torn = Split { requests: split.requests + 1, seek_ns, torn: true, ..split };
     let more = clock.read_ns(torn) - clock.read_ns(split);
-    more.max(0.0).round() as u128
+    rounded(more).into()
 }
 
 /// How a read is split that crosses `crossed` breaks, once it crosses none.

@@ -26,14 +26,17 @@ use rayon::slice::ParallelSliceMut;
 pub struct Request {
     /// What it reads or writes, in whole blocks.
     pub range: ByteRange,
-    /// How often it was asked for.
-    pub seen: u64,
+    /// How often it was asked for, up to [`u32::MAX`]: it is heat alone, and sums over requests are of 64 bits.
+    pub seen: u32,
     /// How often it reaches the device in one replay, and somebody waits for it.
     pub fetches: u64,
     /// Whether it missed the page cache and is the third or a later one of windows that continue each other. The kernel may
     /// issue the second when the first has been read; each further one is in flight beside the one before.
     pub streamed: bool,
 }
+
+// Where nothing is read twice there are as many as accesses, and beside these in memory.
+const _: () = assert!(size_of::<Request>() == 32);
 
 /// The figures of the file and its device that determine its requests. All are bytes.
 #[derive(Clone, Copy, Debug)]
@@ -57,37 +60,39 @@ impl Shape {
 /// The distinct requests that `accesses` within `bounds` cause, in ascending order of their range; `head` goes where they
 /// reach the device.
 pub fn of(
-    accesses: &[Access],
+    accesses: Vec<Access>,
     shape: Shape,
     bounds: &Bounds,
     basis: Basis,
-    head: &mut Head,
+    head: &mut Head<'_>,
 ) -> Vec<Request> {
     let mut cache = PageCache::new(shape.file_size, shape.window);
     let mut out = Vec::with_capacity(accesses.len());
     // Where requests of programs were recorded besides, a miss is not one more.
     let asked = accesses.iter().any(|a| !a.direct && matches!(a.op, Op::Read | Op::Fault));
     let misses = basis == Basis::MissesRecorded;
-    let counts = |a: &&Access| a.op != Op::Miss || basis != Basis::AssumedCold;
-    let accesses = accesses.iter().filter(counts);
-    let parts = accesses
-        .flat_map(|a| bounds.clip(a.range()).enumerate().map(move |(n, part)| (a, part, n == 0)));
-    for (access, part, is_first) in parts {
+    let counts = |a: &Access| a.op != Op::Miss || basis != Basis::AssumedCold;
+    let counted = accesses.iter().enumerate().filter(|(_, a)| counts(a));
+    let parts = counted.flat_map(|(index, a)| {
+        let parts = bounds.clip(a.range()).enumerate();
+        parts.map(move |(n, part)| (a, part, (n == 0).then_some(index)))
+    });
+    for (access, part, begins) in parts {
         let reaches = access.direct || access.op != Op::Write && (access.op == Op::Miss) == misses;
-        if reaches && is_first {
-            head.begin(access);
+        if let Some(index) = begins.filter(|_| reaches) {
+            head.begin(index);
         }
         let Some(range) = shape.clamp(part) else { continue };
-        let seen = u64::from(access.count);
+        let (seen, all) = (access.count, u64::from(access.count));
         if access.direct {
             head.pass(range);
-            out.push(Request { range, seen, fetches: seen, streamed: false });
+            out.push(Request { range, seen, fetches: all, streamed: false });
             continue;
         }
         if access.op == Op::Miss {
             head.pass(range);
             let heat = if misses && asked { 0 } else { seen };
-            out.push(Request { range, seen: heat, fetches: seen, streamed: misses });
+            out.push(Request { range, seen: heat, fetches: all, streamed: misses });
             continue;
         }
         if misses {
@@ -120,6 +125,8 @@ pub fn of(
             out.push(Request { range, seen, fetches: 0, streamed: false });
         }
     }
+    // There may be as many of them as requests.
+    drop(accesses);
     let mut requests = fold(out);
     find_streams(&mut requests);
     requests
@@ -127,13 +134,21 @@ pub fn of(
 
 /// Of those that missed, leaves those marked that continue one which continues another.
 fn find_streams(requests: &mut [Request]) {
+    let missed = requests.iter().filter(|r| r.streamed);
+    let mut ends: Vec<u64> = missed.map(|r| r.range.end).collect();
     for _ in 0..2 {
-        let missed = requests.iter().filter(|r| r.streamed);
-        let mut ends: Vec<u64> = missed.map(|r| r.range.end).collect();
         ends.par_sort_unstable();
+        // Requests are in ascending order, too.
+        let (mut next, mut left) = (0, Vec::new());
         for request in requests.iter_mut().filter(|r| r.streamed) {
-            request.streamed = ends.binary_search(&request.range.start).is_ok();
+            let ByteRange { start, end } = request.range;
+            while ends.get(next).is_some_and(|end| *end < start) {
+                next += 1;
+            }
+            request.streamed = ends.get(next) == Some(&start);
+            left.extend(request.streamed.then_some(end));
         }
+        ends = left;
     }
 }
 
@@ -158,7 +173,7 @@ fn fold(mut requests: Vec<Request>) -> Vec<Request> {
     requests.dedup_by(|next, kept| {
         let same = next.range == kept.range;
         if same {
-            kept.seen += next.seen;
+            kept.seen = kept.seen.saturating_add(next.seen);
             kept.fetches += next.fetches;
             kept.streamed |= next.streamed;
         }
@@ -187,7 +202,6 @@ mod tests {
             op: Op::Read,
             direct: false,
             windowed: false,
-            rank: 0,
         }
     }
 
@@ -196,8 +210,8 @@ mod tests {
     }
 
     fn ranges_by(basis: Basis, accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
-        let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen, r.fetches);
-        super::of(accesses, SHAPE, &Bounds::none(), basis, &mut Head::new(true))
+        let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen.into(), r.fetches);
+        super::of(accesses.to_vec(), SHAPE, &Bounds::none(), basis, &mut Head::new(true, &[]))
             .into_iter()
             .map(flat)
             .collect()
@@ -252,6 +266,13 @@ mod tests {
     fn direct_reads_are_never_widened_and_always_fetched() {
         let reads = [direct(0, 4 * KIB), direct(4 * KIB, 4 * KIB), direct(0, 4 * KIB)];
         assert_eq!(ranges(&reads), [(0, 4, 2, 2), (4, 8, 1, 1)]);
+    }
+
+    #[test]
+    fn heat_is_counted_up_to_a_limit_and_fetches_without() {
+        let often = Access { count: u32::MAX, ..direct(0, 4 * KIB) };
+        let most = u64::from(u32::MAX);
+        assert_eq!(ranges(&[often, often]), [(0, 4, most, 2 * most)]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Survey {
     pub misses: bool,
     /// Accesses in the trace that cannot be true, or are of a later version, and were left out.
     pub unread: u64,
-    /// Whether accesses that reached a device are in their order, and have their [rank](Access::rank) in it.
+    /// Whether accesses that reached a device are in their order, and have their [ranks](SurveyedFile::ranks) in it.
     pub ordered: bool,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,
@@ -57,6 +57,9 @@ pub struct SurveyedFile {
     pub layout: Layout,
     /// Accesses in the order in which they were seen; empty without a trace.
     pub accesses: Vec<Access>,
+    /// The rank of each of them in the order in which they reached its disk ([`FileAccesses::ranks`]); empty where that order is
+    /// not known.
+    pub ranks: Vec<u32>,
     /// How each of them was recorded, if a part of all places was at a time; otherwise empty.
     pub recorded: Vec<Recorded>,
     /// Ranges that are in one fragment and yet slow, as far as that was measured; in file order, without overlap, and
@@ -76,8 +79,8 @@ impl Survey {
         let of = |file: &SurveyedFile| {
             let (accesses, extents) = (file.accesses.len(), file.layout.extents().len());
             let own = size_of::<SurveyedFile>() + file.path.as_os_str().len();
-            let recorded = file.recorded.len() * size_of::<Recorded>();
-            own + accesses * size_of::<Access>() + recorded + extents * size_of::<Extent>()
+            let beside = size_of_val(&*file.ranks) + size_of_val(&*file.recorded);
+            own + accesses * size_of::<Access>() + beside + extents * size_of::<Extent>()
         };
         self.files.iter().map(of).sum()
     }
@@ -124,6 +127,7 @@ impl SurveyedFile {
             path,
             layout,
             accesses,
+            ranks: Vec::new(),
             recorded: Vec::new(),
             slow: Vec::new(),
             block_bytes: *block_bytes,
@@ -145,7 +149,7 @@ struct Collected<'a> {
 
 impl Collected<'_> {
     fn take(&mut self, path: &Path, seen: FileAccesses, concerns: impl Fn(&Layout) -> bool) {
-        let FileAccesses { file, accesses, recorded, .. } = seen;
+        let FileAccesses { file, accesses, ranks, recorded, .. } = seen;
         let layout = match self.volume.layout(file, path) {
             Ok(layout) if concerns(&layout) => layout,
             Ok(_) => return,
@@ -153,7 +157,7 @@ impl Collected<'_> {
         };
         self.devices.insert(file.device);
         let file = SurveyedFile::new(path.to_owned(), layout, accesses, &self.device);
-        self.survey.files.push(SurveyedFile { recorded, ..file });
+        self.survey.files.push(SurveyedFile { ranks, recorded, ..file });
     }
 
     fn survey(mut self) -> Survey {
@@ -247,7 +251,6 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
-            rank: 0,
         };
         let seen =
             |inode| FileAccesses { accesses: vec![access], ..FileAccesses::of(Fixed::id(inode)) };

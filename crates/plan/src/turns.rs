@@ -34,7 +34,7 @@ pub struct InTurn {
     /// For how many it stands.
     pub count: u32,
     /// Whether it is counted in what programs asked for as well.
-    is_heat: bool,
+    pub is_heat: bool,
 }
 
 impl InTurn {
@@ -42,6 +42,58 @@ impl InTurn {
     pub fn others(&self) -> u32 {
         self.count.saturating_sub(self.recorded.times)
     }
+
+    /// The same if only one half of the turns had been recorded, the first or the second; `None` if it is of the other one.
+    /// What was recorded in many turns is taken to be of both alike.
+    pub fn of_half(&self, half: u32) -> Option<Self> {
+        if self.recorded.turn == Recorded::MANY {
+            let times = self.recorded.times.div_ceil(2);
+            return Some(Self { recorded: Recorded { times, ..self.recorded }, ..*self });
+        }
+        // Of neighbours, any: turns that follow each other are of one round.
+        let own = self.recorded.turn.wrapping_mul(0x9e37_79b1) >> 31;
+        let twice = |count: u32| count.saturating_mul(2);
+        let recorded = Recorded { most: twice(self.recorded.most), ..self.recorded };
+        (own == half).then_some(Self { count: twice(self.count), recorded, ..*self })
+    }
+
+    /// Of a half of the turns, for how many it stands besides those that were recorded in the other half.
+    pub fn others_of(&self, half: u32) -> Option<Self> {
+        let part = self.of_half(half)?;
+        Some(Self { count: part.others(), ..part })
+    }
+}
+
+/// These requests, in ascending order, by these `parts` of them instead of all their `turns`; with what is sampled in no turns,
+/// if wanted. Those that nobody waits for or asked for are left out.
+pub fn counted(
+    requests: &[Request],
+    turns: &[InTurn],
+    parts: &[InTurn],
+    rest: bool,
+) -> Vec<Request> {
+    let mut out = requests.to_vec();
+    let ranges: Vec<(usize, ByteRange)> =
+        requests.iter().enumerate().map(|(i, r)| (i, r.range)).collect();
+    each(ranges.iter().copied(), turns, |index, _, turns| {
+        for part in turns {
+            let heat = if part.is_heat { part.count } else { 0 };
+            out[index].fetches = out[index].fetches.saturating_sub(part.count.into());
+            out[index].seen = out[index].seen.saturating_sub(heat);
+        }
+    });
+    if !rest {
+        out.iter_mut().for_each(|r| (r.fetches, r.seen) = (0, 0));
+    }
+    each(ranges, parts, |index, _, parts| {
+        for part in parts {
+            let heat = if part.is_heat { part.count } else { 0 };
+            out[index].fetches = out[index].fetches.saturating_add(part.count.into());
+            out[index].seen = out[index].seen.saturating_add(heat);
+        }
+    });
+    out.retain(|r| r.fetches > 0 || r.seen > 0);
+    out
 }
 
 /// The parts of the requests that these accesses, recorded so, are in a file, by range and turn. Only what reaches the device is
@@ -95,7 +147,7 @@ pub fn take_unseen(
         requests.iter().enumerate().map(|(i, r)| (i, r.range)).collect();
     let mut unseen = Vec::new();
     each(ranges, parts, |index, numbers, parts| {
-        let (mut fetches, mut heat) = (0, 0);
+        let (mut fetches, mut heat) = (0, 0u64);
         for (number, part) in numbers.zip(parts) {
             let others = u64::from(part.others());
             let is_many = part.recorded.turn == Recorded::MANY;
@@ -116,7 +168,7 @@ pub fn take_unseen(
         let request = &mut requests[index];
         let before = *request;
         request.fetches = before.fetches.saturating_sub(fetches);
-        request.seen = before.seen.saturating_sub(heat);
+        request.seen = before.seen.saturating_sub(heat.try_into().unwrap_or(u32::MAX));
         let fetches = before.fetches - request.fetches;
         let seen = before.seen - request.seen;
         unseen.extend((fetches > 0).then_some(Request { fetches, seen, ..before }));
@@ -174,16 +226,7 @@ mod tests {
     const SHAPE: Shape = Shape { file_size: 1 << 20, block: 1, window: WINDOW };
 
     fn read(offset: u64, length: u32, count: u32) -> Access {
-        Access {
-            offset,
-            length,
-            count,
-            thread: 1,
-            op: Op::Read,
-            direct: true,
-            windowed: false,
-            rank: 0,
-        }
+        Access { offset, length, count, thread: 1, op: Op::Read, direct: true, windowed: false }
     }
 
     /// Offset, length and fetches of what was seen, and of what was not, of accesses with their turns.
@@ -192,7 +235,8 @@ mod tests {
         let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1, most: 0 });
         let recorded: Vec<Recorded> = recorded.collect();
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let mut seen = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
+        let mut seen =
+            requests::of(accesses.clone(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = take_unseen(&mut seen, &parts, |_| None);
         [seen, unseen]
@@ -223,13 +267,18 @@ mod tests {
         let accesses = [read(0, 8, 64), read(0, 8, 4)];
         let recorded = [3, 9].map(|turn| Recorded { turn, times: 2, most: 0 });
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let requests = requests::of(&accesses, SHAPE, &bounds, basis, &mut Head::new(false));
+        let requests =
+            requests::of(accesses.to_vec(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = |shares: [f64; 2]| {
             let mut seen = requests.clone();
             let unseen = take_unseen(&mut seen, &parts, |part| Some(shares[part]));
             let [request] = seen[..] else { panic!("{seen:?}") };
-            assert_eq!(request.seen, request.fetches, "direct reads are what was asked for");
+            assert_eq!(
+                u64::from(request.seen),
+                request.fetches,
+                "direct reads are what was asked for"
+            );
             unseen.iter().map(|r| r.fetches).sum::<u64>()
         };
         assert_eq!([[1.0; 2], [0.0, 1.0], [1.0, 0.0], [0.5; 2]].map(unseen), [0, 62, 2, 32]);

@@ -6,43 +6,32 @@
 //! that is, is said besides. A plan from everything comes to the sum of both. How many bytes it would move besides is not known:
 //! what a range that was seen once stands for may be as many ranges, or one that is read as often.
 
-use crate::chance::{self, Counted};
+use crate::chance::Counted;
 use crate::file::Summary;
 use crate::fragments::Bill;
-use crate::input::Policy;
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
 use crate::requests::Request;
-use crate::select::{Analysed, Candidate};
+use crate::select::Analysed;
 use crate::turns::take_unseen;
 use fragmend_layout::ByteRange;
 
-/// Of what was chosen, the ranges that pay for themselves by more than chance (all, by policies that do not choose by what
-/// ranges save); `wanted` is what would have been without a budget, if there is one. What the requests of files, and `cold` ones besides, stand for and was not seen is in [`Analysed::unseen`]
-/// afterwards.
-pub fn tell_apart(
-    files: &mut [Analysed],
-    cold: &mut [Vec<Request>],
-    chosen: Vec<Candidate>,
-    wanted: impl FnOnce(&[Analysed]) -> Option<Vec<Candidate>>,
-    policy: Policy,
-) -> Vec<Candidate> {
-    if files.iter().all(|file| file.turns.iter().all(|part| part.others() == 0)) {
-        return chosen;
-    }
-    let (chosen, counted) = match policy {
-        Policy::Gain => chance::those_that_pay(files, chosen, wanted(files)),
-        _ => (chosen, Vec::new()),
-    };
-    for (index, (file, cold)) in files.iter_mut().zip(cold).enumerate() {
-        let share = |part| counted.get(index).and_then(|counted: &Counted| counted.of(part));
+/// Whether a part of all places was recorded at a time of what these files' requests are of.
+pub fn is_thinned(files: &[Analysed]) -> bool {
+    files.iter().any(|file| file.turns.iter().any(|part| part.others() > 0))
+}
+
+/// Takes what requests of files, and `cold` ones besides, stand for and was not seen out of their counts; it is in
+/// [`Analysed::unseen`] afterwards. Of what was chosen, it counts as it was judged; of all else, as far as it was recorded in
+/// another turn.
+pub fn tell_apart(files: &mut [Analysed], cold: &mut [Vec<Request>], counted: &[Counted]) {
+    for ((file, cold), counted) in files.iter_mut().zip(cold).zip(counted) {
         let mut requests = std::mem::take(&mut file.requests);
-        file.unseen = take_unseen(&mut requests, &file.turns, share);
-        file.unseen.extend(take_unseen(cold, &file.turns, |_| None));
+        file.unseen = take_unseen(&mut requests, &file.turns, |part| counted.of(part));
+        file.unseen.extend(take_unseen(cold, &file.turns, |part| counted.of(part)));
         file.unseen.sort_unstable();
         file.count_anew(requests);
     }
-    chosen
 }
 
 /// What the unseen requests of a file come to, for the verdict.

@@ -36,7 +36,8 @@ pub enum Why {
     NothingFragmented,
     /// What programs read came from the page cache.
     AllFromCache,
-    /// What programs read may have come from the page cache, or was not recorded: not all places were at a time.
+    /// What programs read may have come from the page cache, or was not recorded, or is too little to tell what pays: not all
+    /// places were recorded at a time.
     NotSeenEnough,
     /// The requests of a split overlap with those of others in flight.
     HiddenBehindTheQueue,
@@ -59,6 +60,8 @@ pub struct Case {
     pub left_out: u64,
     /// If not all places were recorded at a time.
     pub thinned: Option<Thinned>,
+    /// Whether a thinned out recording has too little to tell what pays.
+    pub left_to_chance: bool,
 }
 
 /// What the devices read while a part of all places was recorded at a time.
@@ -132,7 +135,7 @@ pub fn why(summary: &Summary, case: &Case) -> Why {
             Why::HiddenBehindTheQueue
         };
     }
-    Why::TooRarelyRead
+    if case.left_to_chance { Why::NotSeenEnough } else { Why::TooRarelyRead }
 }
 
 /// Sets the shares, and the verdict on whether the plan is worth it.
@@ -144,7 +147,7 @@ pub fn judge(summary: &mut Summary, case: &Case, file_systems_bytes: u64) {
     let time_share = ratio(summary.seconds_saved, summary.seconds_before);
     summary.file_system_share = ratio(summary.bytes_to_move as f64, file_systems_bytes as f64);
     let known = time_share >= WORTH_SHARE && !case.outlook.is_in_doubt();
-    summary.worth = summary.ranges > 0 && known;
+    summary.worth = summary.ranges > 0 && known && !case.left_to_chance;
     summary.why = (!summary.worth).then(|| why(summary, case));
     summary.verdict = match summary.why {
         Some(why) => format!("not worth it: {}", because(why, summary, case)),
@@ -241,6 +244,11 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
 /// What was not seen, and what to do.
 fn not_seen_enough(case: &Case) -> String {
     let share = case.thinned.map_or(1.0, |thinned| thinned.share) * 100.0;
+    if case.left_to_chance {
+        return format!(
+            "not seen enough: {share:.1} % of all places were recorded at a time, and ranges were seen too few times to tell which of them pay; record for longer, or with a larger --overhead"
+        );
+    }
     let reads = match case.thinned.and_then(|thinned| thinned.unexplained) {
         Some(reads) => {
             format!(
@@ -281,6 +289,7 @@ mod tests {
             min_gain_s_per_gib: 0.5,
             left_out: 0,
             thinned: None,
+            left_to_chance: false,
         }
     }
 

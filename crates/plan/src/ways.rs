@@ -3,7 +3,7 @@
 //! A read costs its requests and the seeks between them ([`crate::fragments`]). On a device that seeks, the way to its first
 //! byte is as long as these, and a move changes it: what was read one after the other in one fragment is torn where a moved
 //! range ends, and what was scattered over the disk is near to each other once it has moved. So where the order of the
-//! accesses is known ([`Access::rank`]), the ways are counted as well, as the file is and once ranges have moved; those from one
+//! accesses is known ([`SurveyedFile::ranks`](crate::SurveyedFile::ranks)), the ways are counted as well, as the file is and once ranges have moved; those from one
 //! file to another are in [`crate::between`].
 //!
 //! Where ranges will be is not known when they are planned. They are staged together, so those of a file are taken to follow
@@ -11,7 +11,7 @@
 //! and nothing here changes a figure.
 
 use crate::costs::Costs;
-use fragmend_layout::{Access, ByteRange, Fragment, Layout};
+use fragmend_layout::{ByteRange, Fragment, Layout};
 use rayon::slice::ParallelSliceMut;
 
 /// Ways over at most so many bytes of a file, forward, weigh on where ranges end ([`Ways::near`]); those of longer ones say
@@ -31,8 +31,10 @@ struct Way {
 
 /// The head while accesses of one file are looked at in their order.
 #[derive(Debug)]
-pub struct Head {
+pub struct Head<'a> {
     seeks: bool,
+    /// Of each access, where they are known.
+    ranks: &'a [u32],
     /// The rank of the last access; 0 where it has none.
     rank: u32,
     at: Option<u64>,
@@ -62,21 +64,22 @@ pub struct Stop {
     pub place: u64,
 }
 
-impl Head {
-    /// The head of a device; one that does not seek has no ways.
-    pub fn new(seeks: bool) -> Self {
-        Self { seeks, rank: 0, at: None, ways: Vec::new(), visits: Vec::new() }
+impl<'a> Head<'a> {
+    /// The head of a device, where the accesses have these ranks (or none); one that does not seek has no ways.
+    pub fn new(seeks: bool, ranks: &'a [u32]) -> Self {
+        Self { seeks, ranks, rank: 0, at: None, ways: Vec::new(), visits: Vec::new() }
     }
 
-    /// An access that may reach the device comes next.
-    pub fn begin(&mut self, access: &Access) {
-        let goes_on = self.rank > 0 && self.rank.checked_add(1) == Some(access.rank);
+    /// The access with this index, which may reach the device, comes next.
+    pub fn begin(&mut self, index: usize) {
+        let rank = self.ranks.get(index).copied().unwrap_or_default();
+        let goes_on = self.rank > 0 && self.rank.checked_add(1) == Some(rank);
         if !goes_on {
             self.at = None;
         }
-        self.rank = access.rank;
+        self.rank = rank;
         if let (Some(_), Some(visit)) = (self.at, self.visits.last_mut()) {
-            visit.last = access.rank;
+            visit.last = rank;
         }
     }
 
@@ -122,7 +125,7 @@ pub struct Near {
 
 impl Ways {
     /// The ways that `head` has gone in a file with this layout, on a device with these costs.
-    pub fn of(head: Head, layout: &Layout, costs: &Costs) -> Self {
+    pub fn of(head: Head<'_>, layout: &Layout, costs: &Costs) -> Self {
         let mut ways = head.ways;
         if ways.is_empty() && head.visits.is_empty() {
             return Self::default();
@@ -278,7 +281,7 @@ mod tests {
     use crate::file::Device;
     use crate::input::Settings;
     use fragmend_layout::{CostModel, CostSource, DeviceProfile, RequestCost, SeekCost};
-    use fragmend_layout::{Extent, ExtentKind, FileId, Op};
+    use fragmend_layout::{Extent, ExtentKind, FileId};
 
     const BLOCK: u64 = 4096;
 
@@ -321,7 +324,7 @@ mod tests {
 
     /// The ways of reads of these blocks, one after the other.
     fn ways(layout: &Layout, reads: &[(u64, u64)]) -> Ways {
-        let mut head = Head::new(true);
+        let mut head = Head::new(true, &[]);
         reads.iter().for_each(|(start, end)| head.pass(r(*start, *end)));
         Ways::of(head, layout, &costs())
     }
@@ -365,21 +368,11 @@ mod tests {
 
     #[test]
     fn the_head_is_lost_where_an_access_follows_none() {
-        let access = |rank| Access {
-            offset: 0,
-            length: 4096,
-            count: 1,
-            thread: 1,
-            op: Op::Read,
-            direct: true,
-            windowed: false,
-            rank,
-        };
         let file = layout(&[0, 10, 20]);
         let gone = |ranks: [u32; 3], seeks| {
-            let mut head = Head::new(seeks);
-            for (block, rank) in (0..3).zip(ranks) {
-                head.begin(&access(rank));
+            let mut head = Head::new(seeks, &ranks);
+            for (block, index) in (0..3).zip(0..) {
+                head.begin(index);
                 head.pass(r(block, block + 1));
             }
             Ways::of(head, &file, &costs()).now_ns()

@@ -15,16 +15,20 @@ use support::*;
 const GB: u64 = 1_000_000_000;
 
 /// The same reads, each where the one before has left the head.
-fn in_order(reads: &[Access]) -> Vec<Access> {
-    reads.iter().zip(1..).map(|(read, rank)| Access { rank, ..*read }).collect()
+fn in_order(reads: &[Access]) -> Ranked {
+    reads.iter().copied().zip(1..).collect()
 }
 
 /// Plans for reads of these slots of 64 KiB, one after the other, on a file with extents of 64 KiB at these places.
 fn plan(places: &[u64], slots: &[u64], ordered: bool) -> Plan {
     let disk = CostModel::guessed(DeviceKind::Disk);
     let reads: Vec<Access> = slots.iter().map(|n| read(n * 64 * KIB, 64 * KIB, 1)).collect();
-    let reads = if ordered { in_order(&reads) } else { reads };
-    let survey = Survey { ordered, ..survey(&placed(places), &reads, &disk) };
+    let layout = placed(places);
+    let survey = if ordered {
+        survey_in_order(&layout, in_order(&reads), &disk)
+    } else {
+        survey(&layout, &reads, &disk)
+    };
     make(survey, &Settings::default())
 }
 
@@ -62,13 +66,13 @@ fn what_is_read_in_order_is_not_torn() {
         .collect();
     let disk = CostModel::guessed(DeviceKind::Disk);
     let reads: Vec<Access> = (0..16).map(|n| read(n * 256 * KIB, 256 * KIB, 1)).collect();
-    let of = |reads: &[Access]| {
-        let survey = Survey { ordered: true, ..survey(&placed(&places), reads, &disk) };
+    let of = |reads: Ranked| {
+        let survey = survey_in_order(&placed(&places), reads, &disk);
         ranges(&make(survey, &Settings { min_gain_s_per_gib: Some(0.0), ..Settings::default() }))
     };
-    assert_eq!(of(&in_order(&reads)), [(0, 4 * MIB)]);
+    assert_eq!(of(in_order(&reads)), [(0, 4 * MIB)]);
     // Of reads that follow others, nothing is known.
-    assert_eq!(of(&reads).len(), 8);
+    assert_eq!(of(reads.into_iter().map(|read| (read, 0)).collect()).len(), 8);
 }
 
 #[test]
@@ -107,8 +111,8 @@ fn in_turns_on(
         let id = FileId { device: devices[n as usize], inode: 100 + n, generation: 1 };
         let layout = placed_in(id, &[0, 1, 2, 3].map(|slot| places[n as usize] + slot * apart));
         let rank = |slot: u64| (2 * slot + n + 1) as u32;
-        let read = |slot: u64| Access { rank: rank(slot), ..read(slot * 64 * KIB, 64 * KIB, 1) };
-        SurveyedFile::new(format!("/mnt/{n}").into(), layout, (0..4).map(read).collect(), &device)
+        let read = |slot: u64| (read(slot * 64 * KIB, 64 * KIB, 1), rank(slot));
+        ranked(&format!("/mnt/{n}"), layout, (0..4).map(read).collect(), &device)
     };
     let files = vec![file(0), file(1)];
     let devices = devices.map(|number| Device { device: number, ..device.clone() }).to_vec();
@@ -161,10 +165,9 @@ fn what_costs_more_than_its_ways_save_does_not_move_with_the_others() {
             let places: Vec<u64> =
                 (0..TURNS).map(|slot| (10 + 30 * n) * GB + slot * 300 * KIB).collect();
             let rank = |slot: u64| (2 * slot + n + 1) as u32;
-            let read =
-                |slot: u64| Access { rank: rank(slot), ..read(slot * 64 * KIB, 64 * KIB, 1) };
+            let read = |slot: u64| (read(slot * 64 * KIB, 64 * KIB, 1), rank(slot));
             let reads = (0..TURNS).map(read).collect();
-            SurveyedFile::new(format!("/mnt/{n}").into(), placed_in(id(n), &places), reads, &device)
+            ranked(&format!("/mnt/{n}"), placed_in(id(n), &places), reads, &device)
         })
         .collect();
     // A large one with a break every 64 MiB, of which one block is read in the end.
@@ -174,8 +177,8 @@ fn what_costs_more_than_its_ways_save_does_not_move_with_the_others() {
         let (logical, physical) = (n * LENGTH, 100 * GB + n * 2 * LENGTH);
         large.push(Extent { logical, physical, length: LENGTH, kind: ExtentKind::Data });
     }
-    let once = vec![Access { rank: 2 * TURNS as u32 + 1, ..read(0, 4 * KIB, 1) }];
-    files.push(SurveyedFile::new("/mnt/large".into(), large, once, &device));
+    let once = vec![(read(0, 4 * KIB, 1), 2 * TURNS as u32 + 1)];
+    files.push(ranked("/mnt/large", large, once, &device));
     let survey = Survey { files, devices: vec![device], ordered: true, ..Survey::default() };
     let summary = make(survey, &Settings::default()).summary;
     assert_eq!(summary.bytes_to_move, 2 * TURNS * 64 * KIB, "{summary:?}");
@@ -200,8 +203,8 @@ fn what_others_read_between_is_not_known() {
     let disk = CostModel::guessed(DeviceKind::Disk);
     let file = placed(&[10 * GB, 20 * GB, 30 * GB, 40 * GB]);
     let reads = in_order(&[0, 1, 2, 3].map(|n| read(n * 64 * KIB, 64 * KIB, 1)));
-    let plan = |reads: &[Access], all: u64| {
-        let mut survey = Survey { ordered: true, ..survey(&file, reads, &disk) };
+    let plan = |reads: &Ranked, all: u64| {
+        let mut survey = survey_in_order(&file, reads.clone(), &disk);
         survey.loads.insert(DEVICE, done(all));
         make(survey, &Settings::default()).summary
     };
@@ -214,8 +217,7 @@ fn what_others_read_between_is_not_known() {
     assert_eq!(beside.bytes_to_move, 0, "{beside:?}");
     assert!(says(&beside.cost_note), "{beside:?}");
     // As many of other files of the trace, before them: they are in its order.
-    let later: Vec<Access> =
-        reads.iter().map(|read| Access { rank: read.rank + 4, ..*read }).collect();
+    let later = reads.iter().map(|(read, rank)| (*read, rank + 4)).collect();
     assert_eq!(plan(&later, 8).seconds_saved, alone.seconds_saved);
 }
 
@@ -225,9 +227,9 @@ fn a_buffered_write_does_not_move_the_head() {
     let file = placed(&[10 * GB, 20 * GB, 30 * GB]);
     let reads = in_order(&[0, 1, 2].map(|n| read(n * 64 * KIB, 64 * KIB, 1)));
     let write = Access { op: Op::Write, direct: false, ..read(0, 4 * KIB, 1) };
-    let between: Vec<Access> = reads.iter().flat_map(|read| [write, *read]).collect();
-    let seconds = |accesses: &[Access], misses| {
-        let survey = Survey { misses, ordered: true, ..survey(&file, accesses, &disk) };
+    let between = reads.iter().flat_map(|read| [(write, 0), *read]).collect();
+    let seconds = |accesses: &Ranked, misses| {
+        let survey = Survey { misses, ..survey_in_order(&file, accesses.clone(), &disk) };
         make(survey, &Settings::default()).summary.seconds_before
     };
     let ways = disk.seek_ns(0, 10 * GB - 64 * KIB) as f64 / 1e9;
@@ -263,22 +265,19 @@ proptest! {
         let file = scattered(lengths.iter().map(|blocks| blocks * BLOCK));
         let blocks: u64 = lengths.iter().sum();
         let mut rank = 0;
-        let reads: Vec<Access> = raw
+        let reads: Ranked = raw
             .iter()
             .map(|(start, length, follows)| {
                 let start = start % blocks;
                 let length = (*length).min(blocks - start);
                 rank += if *follows { 1 } else { 2 };
-                Access { rank, ..read(start * BLOCK, length * BLOCK, 1) }
+                (read(start * BLOCK, length * BLOCK, 1), rank)
             })
             .collect();
-        let unordered: Vec<Access> =
-            reads.iter().map(|read| Access { rank: 0, ..*read }).collect();
+        let unordered: Vec<Access> = reads.iter().map(|(read, _)| *read).collect();
         let settings = any_gain(policy, budget.map(|blocks| blocks * BLOCK));
-        let plan = |reads: &[Access], ordered| {
-            let survey = Survey { ordered, ..deep(survey(&file, reads, &cost), others) };
-            with_curve(survey, &settings, true)
-        };
-        prop_assert_eq!(plan(&reads, true), plan(&unordered, false));
+        let plan = |survey| with_curve(deep(survey, others), &settings, true);
+        let ordered = plan(survey_in_order(&file, reads, &cost));
+        prop_assert_eq!(ordered, plan(survey(&file, &unordered, &cost)));
     }
 }

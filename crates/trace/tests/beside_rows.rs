@@ -46,7 +46,7 @@ fn what_is_on_one_disk_has_one_order() {
         writer.finish(&Meta { devices, ..Meta::new(Level::Both, 0) }).unwrap();
         let order = Some(Order { up_to: 9, cold: false });
         let trace = read(&target, &Filter { order, ..Filter::default() }).unwrap();
-        trace.files[0].accesses.iter().map(|a| a.rank).collect()
+        trace.files[0].ranks.clone()
     };
     assert_eq!(ranks([&[8], &[8]]), [1, 3, 5, 6]);
     assert_eq!(ranks([&[8], &[16]]), [1, 2, 3, 4]);

@@ -67,7 +67,6 @@ fn reads(path: &Path) -> Vec<FileAccesses> {
         op: [Op::Read, Op::Miss, Op::Fault, Op::Read][(i / 3 % 4) as usize],
         direct: i.is_multiple_of(4),
         windowed: false,
-        rank: 0,
     };
     let accesses = (0..1024).map(access).collect();
     vec![FileAccesses { path: Some(path.to_owned()), accesses, ..FileAccesses::of(file) }]

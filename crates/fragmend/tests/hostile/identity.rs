@@ -35,7 +35,6 @@ fn pathless(files: &[FileId]) -> Vec<FileAccesses> {
         op: Op::Read,
         direct: true,
         windowed: false,
-        rank: 0,
     };
     let seen = |file: &FileId| FileAccesses { accesses: vec![access], ..FileAccesses::of(*file) };
     files.iter().map(seen).collect()

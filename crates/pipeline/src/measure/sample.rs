@@ -249,17 +249,19 @@ impl Sample {
         layout: &dyn Fn(&SurveyedFile) -> Layout,
         one_more: BTreeMap<u64, OneMore>,
     ) -> Bill {
-        let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
+        let mut seen: Vec<(Vec<Access>, Vec<u32>)> = vec![Default::default(); self.files.len()];
         let mut rank = 0;
         for run in runs {
             // What the disk does between two runs is not known.
             rank += 1;
             for read in &run.reads {
                 rank += 1;
-                accesses[read.file].push(Access { rank, ..access(read) });
+                let (accesses, ranks) = &mut seen[read.file];
+                accesses.push(access(read));
+                ranks.push(rank);
             }
         }
-        let used = || self.files.iter().zip(&accesses).filter(|(_, seen)| !seen.is_empty());
+        let used = self.files.iter().zip(seen).filter(|(_, (accesses, _))| !accesses.is_empty());
         // The depth is that of the replay: a read is a burst, and the others are in flight when it begins.
         let before: u64 = runs.iter().map(Run::in_flight_before).sum();
         let bursts: u64 = runs.iter().map(|run| run.reads.len() as u64).sum();
@@ -276,11 +278,12 @@ impl Sample {
         };
         let loads = self.loads.iter().map(|(n, load)| (*n, alone(n, at_depth(load)))).collect();
         let survey = Survey {
-            files: used()
-                .map(|(file, seen)| SurveyedFile {
+            files: used
+                .map(|(file, (accesses, ranks))| SurveyedFile {
                     path: file.path.clone(),
                     layout: layout(file),
-                    accesses: seen.clone(),
+                    accesses,
+                    ranks,
                     recorded: Vec::new(),
                     slow: Vec::new(),
                     block_bytes: file.block_bytes,
@@ -314,7 +317,6 @@ fn access(read: &Read) -> Access {
         op: if read.missed { Op::Miss } else { Op::Read },
         direct: !read.missed,
         windowed: false,
-        rank: 0,
     }
 }
 

@@ -101,7 +101,6 @@ mod tests {
                 op: Op::Read,
                 direct: true,
                 windowed: false,
-                rank: 0,
             };
             let accesses = (0..*reads).map(read).collect();
             SurveyedFile::new(path, Layout::new(id, MIB), accesses, &device)

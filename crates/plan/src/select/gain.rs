@@ -185,7 +185,7 @@ mod tests {
             .iter()
             .map(|(start, end, seen)| Request {
                 range: ByteRange { start: *start, end: *end },
-                seen: *seen,
+                seen: *seen as u32,
                 fetches: *seen,
                 streamed: false,
             })
@@ -266,7 +266,7 @@ mod tests {
     fn objective(f: &Analysed, moves: &[ByteRange], price: Price) -> u128 {
         let after = f.fragments_after(moves);
         let requests: u128 =
-            f.requests.iter().map(|r| u128::from(r.seen * after.count(r.range))).sum();
+            f.requests.iter().map(|r| u128::from(r.fetches * after.count(r.range))).sum();
         let bytes: u64 = moves.iter().map(|m| m.len()).sum();
         requests * u128::from(REQUEST_NS) * UNIT + u128::from(bytes) * u128::from(price.0)
     }

@@ -85,8 +85,16 @@ pub fn read(offset: u64, length: u64, count: u32) -> Access {
         op: Op::Read,
         direct: true,
         windowed: false,
-        rank: 0,
     }
+}
+
+/// Accesses, each with its rank.
+pub type Ranked = Vec<(Access, u32)>;
+
+/// The file on a device, with these accesses.
+pub fn ranked(path: &str, layout: Layout, accesses: Ranked, device: &Device) -> SurveyedFile {
+    let (accesses, ranks) = accesses.into_iter().unzip();
+    SurveyedFile { ranks, ..SurveyedFile::new(path.into(), layout, accesses, device) }
 }
 
 /// A device of these costs.
@@ -106,6 +114,13 @@ pub fn survey(layout: &Layout, accesses: &[Access], cost: &CostModel) -> Survey 
     let device = device(cost.clone());
     let file = SurveyedFile::new("/mnt/file".into(), layout.clone(), accesses.to_vec(), &device);
     Survey { files: vec![file], devices: vec![device], ..Survey::default() }
+}
+
+/// A file that was read so, in this order, on a device of these costs.
+pub fn survey_in_order(layout: &Layout, accesses: Ranked, cost: &CostModel) -> Survey {
+    let device = device(cost.clone());
+    let file = ranked("/mnt/file", layout.clone(), accesses, &device);
+    Survey { files: vec![file], devices: vec![device], ordered: true, ..Survey::default() }
 }
 
 /// With a depth that was seen: so many others in flight when a read of one request began.

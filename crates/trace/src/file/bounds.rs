@@ -228,9 +228,10 @@ impl Budget {
         Self { proportion: proportion.into(), room: room.into() }
     }
 
-    /// Takes back what accesses of so many bytes need that were folded with others.
-    pub(super) fn give_back(&self, accesses: usize) {
-        self.room.fetch_add(accesses as u64 * ACCESS_TIMES, Ordering::Relaxed);
+    /// Takes back the bytes of accesses that were folded with others, and of everything else that is not needed any more.
+    pub(super) fn give_back(&self, accesses: usize, other: usize) {
+        let bytes = accesses as u64 * ACCESS_TIMES + other as u64;
+        self.room.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Subtracts the bytes of accesses, and of everything else.

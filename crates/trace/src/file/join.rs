@@ -35,18 +35,22 @@ pub(super) fn in_order(groups: Vec<Group>) -> Vec<FileAccesses> {
         }
     }
     for (id, _, rows) in groups.into_iter().flat_map(|group| group.files) {
-        let index = index_of[&id];
-        let Rows { mut accesses, mut recorded } = rows;
-        files[index].recorded.append(&mut recorded);
-        let all = &mut files[index].accesses;
-        if all.is_empty() && accesses.len() == sizes[index] {
-            *all = accesses;
-        } else {
-            all.reserve_exact(sizes[index] - all.len());
-            all.append(&mut accesses);
-        }
+        let (size, file) = (sizes[index_of[&id]], &mut files[index_of[&id]]);
+        append(&mut file.accesses, rows.accesses, size);
+        append(&mut file.ranks, rows.ranks, size);
+        append(&mut file.recorded, rows.recorded, size);
     }
     files
+}
+
+/// Appends a part to what will be so many in the end, in memory for no more than these.
+fn append<T>(all: &mut Vec<T>, mut part: Vec<T>, size: usize) {
+    if all.is_empty() && part.len() == size {
+        *all = part;
+    } else if !part.is_empty() {
+        all.reserve_exact(size - all.len());
+        all.append(&mut part);
+    }
 }
 
 /// Files whose equal accesses are counted once, in no particular order: what a plan needs where nothing has to be
@@ -63,8 +67,8 @@ pub(super) struct Folded {
     reached: Option<Reached>,
     /// How many more accesses may.
     left: u64,
-    /// These accesses, of each file.
-    ordered: Vec<Vec<Access>>,
+    /// These accesses, of each file, with their ranks.
+    ordered: Vec<Rows>,
 }
 
 /// So many accesses may wait to be folded, beside as many as there are.
@@ -90,11 +94,12 @@ impl Folded {
         for (id, path, mut rows) in group.files {
             let index = *self.index_of.entry(id).or_insert_with(|| {
                 self.folded.push(0);
-                self.ordered.push(Vec::new());
+                self.ordered.push(Rows::default());
                 self.files.push(FileAccesses::of(id));
                 self.files.len() - 1
             });
-            self.keep_order(index, &mut rows.accesses);
+            let forgotten = self.keep_order(index, &mut rows);
+            budget.give_back(0, forgotten * size_of::<u32>());
             let file = &mut self.files[index];
             if let (None, Some(path)) = (&file.path, path) {
                 file.path = Some(unescaped(&path));
@@ -107,60 +112,66 @@ impl Folded {
         }
     }
 
-    /// Takes what stays in its order out of `accesses`; beyond the limit, nothing does.
-    fn keep_order(&mut self, index: usize, accesses: &mut Vec<Access>) {
-        let Some(reached) = self.reached else { return };
-        let many = accesses.iter().filter(|a| reached.has(a)).count() as u64;
+    /// Takes what stays in its order out of `rows`; beyond the limit, nothing does. Returns how many ranks are forgotten.
+    fn keep_order(&mut self, index: usize, rows: &mut Rows) -> usize {
+        let ranks = std::mem::take(&mut rows.ranks);
+        let mut forgotten = ranks.len();
+        let Some(reached) = self.reached else { return forgotten };
+        let many = rows.accesses.iter().filter(|a| reached.has(a)).count() as u64;
         let Some(left) = self.left.checked_sub(many) else {
             self.reached = None;
             for (file, ordered) in self.files.iter_mut().zip(&mut self.ordered) {
-                file.accesses.append(ordered);
+                let mut ordered = std::mem::take(ordered);
+                file.accesses.append(&mut ordered.accesses);
+                forgotten += ordered.ranks.len();
             }
-            return;
+            return forgotten;
         };
         self.left = left;
         let ordered = &mut self.ordered[index];
-        accesses.retain(|a| {
-            let stays = reached.has(a);
-            ordered.extend(stays.then_some(*a));
+        let mut ranks = ranks.into_iter();
+        rows.accesses.retain(|a| {
+            let (stays, rank) = (reached.has(a), ranks.next());
+            if stays {
+                ordered.accesses.push(*a);
+                ordered.ranks.extend(rank);
+            }
             !stays
         });
+        forgotten - many as usize
     }
 
     fn fold(&mut self, index: usize, budget: &Budget) {
         let FileAccesses { accesses, recorded, .. } = &mut self.files[index];
-        let mut rows =
-            Rows { accesses: std::mem::take(accesses), recorded: std::mem::take(recorded) };
-        let bytes = |rows: &Rows| {
-            let (accesses, recorded) = (rows.accesses.len(), rows.recorded.len());
-            accesses * size_of::<Access>() + recorded * size_of::<Recorded>()
+        let mut rows = Rows {
+            accesses: std::mem::take(accesses),
+            recorded: std::mem::take(recorded),
+            ..Rows::default()
         };
-        let before = bytes(&rows);
+        let before = [rows.accesses.len(), rows.recorded.len()];
         rows.fold(self.kept_apart);
-        budget.give_back(before - bytes(&rows));
+        let less = [before[0] - rows.accesses.len(), before[1] - rows.recorded.len()];
+        budget.give_back(less[0] * size_of::<Access>(), less[1] * size_of::<Recorded>());
         self.folded[index] = rows.accesses.len();
-        Rows { accesses: *accesses, recorded: *recorded } = rows;
+        (*accesses, *recorded) = (rows.accesses, rows.recorded);
     }
 
     /// The files, in the order in which they were first seen, and whether what reached the device is in its order.
     pub fn files(mut self, budget: &Budget) -> (Vec<FileAccesses>, bool) {
+        let is_ordered = self.reached.is_some();
         for index in 0..self.files.len() {
             self.fold(index, budget);
-            let accesses = &mut self.files[index].accesses;
-            accesses.append(&mut self.ordered[index]);
+            let mut ordered = std::mem::take(&mut self.ordered[index]);
+            let FileAccesses { accesses, ranks, .. } = &mut self.files[index];
+            if is_ordered {
+                ranks.resize(accesses.len(), 0);
+                ranks.append(&mut ordered.ranks);
+            }
+            accesses.append(&mut ordered.accesses);
             accesses.shrink_to_fit();
         }
-        let ordered = self.reached.is_some();
-        if !ordered {
-            forget_order(&mut self.files);
-        }
-        (self.files, ordered)
+        (self.files, is_ordered)
     }
-}
-
-/// No access has a rank any more.
-pub(super) fn forget_order(files: &mut [FileAccesses]) {
-    files.iter_mut().flat_map(|file| &mut file.accesses).for_each(|access| access.rank = 0);
 }
 
 fn unescaped(path: &ByteArray) -> PathBuf {

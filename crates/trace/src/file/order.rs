@@ -69,8 +69,8 @@ impl Ranks {
     pub fn go_on(&mut self, disks: &Disks, group: &mut Group) {
         for (file, _, rows) in &mut group.files {
             let before = self.of_disk.get(&disks.below(*file)).copied().unwrap_or_default();
-            for access in rows.accesses.iter_mut().filter(|access| access.rank > 0) {
-                access.rank = access.rank.checked_add(before).unwrap_or_default();
+            for rank in rows.ranks.iter_mut().filter(|rank| **rank > 0) {
+                *rank = rank.checked_add(before).unwrap_or_default();
             }
         }
         for (disk, ranks) in &group.ranks.of_disk {

@@ -42,7 +42,7 @@ pub struct Trace {
     pub meta: Meta,
     /// Rows that are impossible, or of an operation that this version does not know; they are left out.
     pub skipped: u64,
-    /// Whether the order of what reaches the device is in it ([`Access::rank`]).
+    /// Whether the order of what reaches the device is in it ([`FileAccesses::ranks`]).
     pub ordered: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Filter {
     /// and threads are forgotten: nothing has to be imitated then, and a trace may be larger than memory.
     pub fold_if_misses: bool,
     /// What reaches the device stays in its order, also where the rest is counted once, and each such access has
-    /// its [rank](Access::rank) in that.
+    /// its [rank](FileAccesses::ranks) in that.
     pub order: Option<Order>,
     /// Where a part of all places was recorded at a time, how each access was ([`FileAccesses::recorded`]).
     pub turns: bool,
@@ -141,7 +141,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
             all().filter(|a| reached.is_some_and(|r| r.has(a))).count() as u64 <= order.up_to
         });
         if !ordered {
-            join::forget_order(&mut files);
+            files.iter_mut().for_each(|file| file.ranks = Vec::new());
         }
         return Ok(Trace { files, meta, skipped, ordered });
     }
@@ -321,7 +321,9 @@ fn read_group(group: &dyn RowGroupReader, how: &How<'_>) -> Result<Group, Reason
     let kept = ids.iter().zip(&keep_file).filter(|(_, keep)| **keep);
     let accesses: usize = kept.map(|((.., rows), _)| rows).sum();
     let in_turns = if turns.is_some() { accesses * size_of::<Recorded>() } else { 0 };
-    budget.charge(accesses * size_of::<Access>(), ids.len() * FILE_BYTES + in_turns)?;
+    let in_order = if reached.is_some() { accesses * size_of::<u32>() } else { 0 };
+    let beside = ids.len() * FILE_BYTES + in_turns + in_order;
+    budget.charge(accesses * size_of::<Access>(), beside)?;
     let paths = first_paths(group, rows, &ids, budget)?;
     let mut files: Vec<_> = ids
         .iter()
@@ -348,7 +350,7 @@ fn read_group(group: &dyn RowGroupReader, how: &How<'_>) -> Result<Group, Reason
             continue;
         };
         let file = of_row[row] as usize;
-        let mut access = Access {
+        let access = Access {
             offset: offset[row] as u64,
             length: length[row] as u32,
             count: count[row] as u32,
@@ -356,20 +358,23 @@ fn read_group(group: &dyn RowGroupReader, how: &How<'_>) -> Result<Group, Reason
             op,
             direct: direct[row],
             windowed: windowed[row],
-            rank: 0,
         };
         if !is_possible(access.offset, access.length) || access.count == 0 {
             skipped += 1;
             continue;
         }
-        if reached.is_some_and(|reached| reached.has(&access)) {
-            access.rank = ranks.next(disks, ids[file].0, &access);
-        }
+        let rank = reached.map(|reached| {
+            if reached.has(&access) { ranks.next(disks, ids[file].0, &access) } else { 0 }
+        });
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
             let rows = &mut files[file].2;
             rows.accesses.push(access);
-            let recorded = |turns: Turns| turns.recorded(time[row] as u64, access.count);
-            rows.recorded.extend(turns.map(recorded));
+            if let Some(rank) = rank {
+                rows.ranks.push(rank);
+            }
+            if let Some(turns) = turns {
+                rows.recorded.push(turns.recorded(time[row] as u64, access.count));
+            }
         }
     }
     files.retain(|(_, _, rows)| !rows.accesses.is_empty());

@@ -96,10 +96,12 @@ fn most_of_folded(equal: &[(Access, Recorded)]) -> u32 {
     }
 }
 
-/// Accesses of one file; of each, how it was recorded, if not all were.
+/// Accesses of one file, with what is known of each as in [`FileAccesses`](crate::FileAccesses).
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub accesses: Vec<Access>,
+    /// As many, or none.
+    pub ranks: Vec<u32>,
     /// As many, or none.
     pub recorded: Vec<Recorded>,
 }
@@ -107,11 +109,11 @@ pub(super) struct Rows {
 impl Rows {
     /// Memory for so many.
     pub fn with_capacity(rows: usize) -> Self {
-        Self { accesses: Vec::with_capacity(rows), recorded: Vec::new() }
+        Self { accesses: Vec::with_capacity(rows), ..Self::default() }
     }
 
     /// Counts equal accesses once, whichever thread did them; those of up to `kept_apart` turns once for each. One turn is
-    /// that of a folded trace.
+    /// that of a folded trace. They have no order, and no ranks.
     pub fn fold(&mut self, kept_apart: usize) {
         if self.recorded.is_empty() {
             self.accesses.par_sort_unstable_by_key(key);
@@ -165,22 +167,14 @@ mod tests {
     use crate::Op;
 
     fn read(offset: u64, length: u32, count: u32) -> Access {
-        Access {
-            offset,
-            length,
-            count,
-            thread: 1,
-            op: Op::Read,
-            direct: true,
-            windowed: false,
-            rank: 0,
-        }
+        Access { offset, length, count, thread: 1, op: Op::Read, direct: true, windowed: false }
     }
 
     fn rows(rows: &[(u32, u32)]) -> Rows {
         let accesses = rows.iter().map(|(count, _)| read(0, 8, *count)).collect();
         let how = |(count, turn): &(u32, u32)| Recorded { turn: *turn, times: 1, most: *count };
-        Rows { accesses, recorded: rows.iter().map(how).collect() }
+        let recorded = rows.iter().map(how).collect();
+        Rows { accesses, recorded, ..Rows::default() }
     }
 
     /// Count, turn, times and most of each.

@@ -1,0 +1,88 @@
+//! What is to be moved: what a policy wants within the budget, with what is slow in one fragment; of a thinned out recording,
+//! what of that pays by more than chance.
+
+use crate::between::Between;
+use crate::chance::{self, How};
+use crate::choose::{candidates, choose, joined};
+use crate::halves;
+use crate::input::{Policy, Settings};
+use crate::requests::Request;
+use crate::select::{Analysed, Candidate, fragpicker};
+use crate::slow::with_slow;
+use crate::unseen;
+
+/// What is to be moved.
+pub struct Chosen {
+    /// In any order.
+    pub ranges: Vec<Candidate>,
+    /// Bytes of those that the budget leaves out.
+    pub over_budget_bytes: u64,
+    /// Of each file, the requests that are not hot enough.
+    pub cold: Vec<Vec<Request>>,
+    /// Whether a thinned out recording has too little to tell what pays.
+    pub left_to_chance: bool,
+}
+
+impl Chosen {
+    /// Chooses by the counts of files.
+    fn by_counts(analysed: &mut [Analysed], between: &Between, settings: &Settings) -> Self {
+        let cold = fragpicker::cool(analysed, settings.hot_fraction);
+        let chosen = choose(analysed, between, settings);
+        let (ranges, over_budget_bytes) = with_slow(analysed, chosen, settings.budget_bytes);
+        Self { ranges, over_budget_bytes, cold, left_to_chance: false }
+    }
+
+    /// The same; of a thinned out recording those that pay by more than chance, and counts only what of it is in ranges that the
+    /// trace has.
+    pub fn of(analysed: &mut [Analysed], between: &Between, settings: &Settings) -> Self {
+        let by_savings = settings.policy == Policy::Gain;
+        let choose = |analysed: &mut [Analysed]| {
+            let chosen = Self::by_counts(analysed, between, settings);
+            let unlimited = settings.budget_bytes.filter(|_| by_savings);
+            let unlimited = unlimited.map(|_| Settings { budget_bytes: None, ..settings.clone() });
+            let wanted = unlimited
+                .map(|settings| with_slow(analysed, choose(analysed, between, &settings), None).0);
+            let least_heat = least_heat(analysed, &chosen.ranges, settings);
+            (chosen, How { by_savings, wanted, least_heat })
+        };
+        if !unseen::is_thinned(analysed) {
+            let mut chosen = Self::by_counts(analysed, between, settings);
+            if by_savings {
+                chosen.ranges = joined(analysed, chosen.ranges);
+            }
+            return chosen;
+        }
+        let scale = halves::scale(analysed, |files| {
+            let (chosen, how) = choose(files);
+            (chosen.ranges, how)
+        });
+        let (mut chosen, how) = choose(analysed);
+        let wanted = chosen.ranges.len();
+        let pays = chance::those_that_pay(analysed, chosen.ranges, how, scale);
+        chosen.ranges = candidates(pays.moves);
+        chosen.left_to_chance = wanted > 0 && (chosen.ranges.is_empty() || scale <= 0.0);
+        unseen::tell_apart(analysed, &mut chosen.cold, &pays.counted);
+        if by_savings {
+            chosen.ranges = joined(analysed, chosen.ranges);
+        }
+        chosen
+    }
+}
+
+/// How often the windows were asked for at least from which these ranges were chosen; 0 if any were.
+fn least_heat(files: &[Analysed], chosen: &[Candidate], settings: &Settings) -> u64 {
+    let by_heat = settings.policy == Policy::Fragpicker && settings.budget_bytes.is_some();
+    let least = if by_heat {
+        let of = |c: &Candidate| {
+            let windows = &files[c.file].windows;
+            let first = windows.partition_point(|window| window.range.end <= c.range.start);
+            windows.get(first).map(|window| window.seen)
+        };
+        chosen.iter().filter_map(of).min()
+    } else if settings.hot_fraction < 1.0 {
+        files.iter().flat_map(|file| &file.windows).map(|window| window.seen).min()
+    } else {
+        None
+    };
+    least.unwrap_or_default()
+}
