@@ -58,7 +58,8 @@ int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned i
 {
 	struct file *file = iocb->ki_filp;
 	struct inode *inode = file->f_inode;
-	__u32 weight = inode ? sampled(inode->i_ino, iocb->ki_pos) : 0;
+	__u64 time_ns = 0;
+	__u32 weight = inode ? sampled(inode->i_ino, iocb->ki_pos, &time_ns) : 0;
 	__u32 thread;
 	int error;
 
@@ -68,6 +69,7 @@ int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned i
 
 	begun.event.kind = (iter->data_source ? OP_WRITE : OP_READ) | KIND_DIRECT;
 	begun.event.offset = iocb->ki_pos;
+	begun.event.time_ns = time_ns;
 	if (!admit(file, inode, &begun.event))
 		return 0;
 	begun.event.weight = weight;

@@ -5,6 +5,14 @@
 #define COARSE (128 * 1024ULL)
 #define MAX_OFFSET 0x7fffffffffffffffULL
 
+/* An access that is folded. */
+struct folding {
+	struct fold_key key;
+	__u64 time_ns;
+	__u32 weight;
+	__u32 pad;
+};
+
 static __always_inline int reaches_device(__u32 kind)
 {
 	return (kind & KIND_OP_MASK) == OP_MISS || kind & KIND_DIRECT;
@@ -19,32 +27,64 @@ static __always_inline int add_bytes(void *map, struct fold_key *key, __u64 byte
 	return !!value;
 }
 
-static __always_inline int add_some(void *map, struct fold_key *key, __u64 count, __u64 bytes)
+/* Counts an access in its turn. Two that come at once in a new turn may count in another one, or not. */
+static __always_inline void add_in_turn(struct fold_value *value, __u64 time_ns, __u32 weight)
 {
-	struct fold_value *value = bpf_map_lookup_elem(map, key);
-	struct fold_value first = { .count = count, .bytes = bytes };
+	__u64 turn = time_ns >> TURN_SHIFT, last = value->last_ns >> TURN_SHIFT;
+	__u32 present = weight;
+
+	if (turn < last) {
+		/* It was emitted later than others; of turns between these two nothing is known any more. */
+		if (turn == value->heaviest_ns >> TURN_SHIFT)
+			__sync_fetch_and_add(&value->heaviest, weight);
+		return;
+	}
+	if (turn == last)
+		present += value->present;
+	value->present = present;
+	value->last_ns = time_ns;
+	if (present > value->heaviest) {
+		value->heaviest = present;
+		value->heaviest_ns = time_ns;
+	}
+}
+
+static __always_inline void add_to(struct fold_value *value, struct folding *access, __u64 bytes, int in_turn)
+{
+	__sync_fetch_and_add(&value->count, access->weight);
+	__sync_fetch_and_add(&value->bytes, bytes);
+	if (access->time_ns < value->first_ns)
+		value->first_ns = access->time_ns;
+	if (in_turn)
+		add_in_turn(value, access->time_ns, access->weight);
+}
+
+static __always_inline int add_some(void *map, struct folding *access, __u64 bytes)
+{
+	struct fold_value *value = bpf_map_lookup_elem(map, &access->key);
+	struct fold_value first = { .count = access->weight, .bytes = bytes, .first_ns = access->time_ns };
+	int in_turn = control.turns && reaches_device(access->key.kind);
 	struct stats *s;
 
 	if (value) {
-		__sync_fetch_and_add(&value->count, count);
-		__sync_fetch_and_add(&value->bytes, bytes);
-		if (control.turns && reaches_device(key->kind))
-			value->last_ns = bpf_ktime_get_ns() - config.start_ns;
+		add_to(value, access, bytes, in_turn);
 		return 1;
 	}
-	first.first_ns = bpf_ktime_get_ns() - config.start_ns;
-	if (!bpf_map_update_elem(map, key, &first, BPF_NOEXIST)) {
+	if (in_turn) {
+		first.last_ns = first.heaviest_ns = access->time_ns;
+		first.present = first.heaviest = access->weight;
+	}
+	if (!bpf_map_update_elem(map, &access->key, &first, BPF_NOEXIST)) {
 		s = my_stats();
 		if (s)
 			COUNT(s->ranges, 1);
 		return 1;
 	}
 	/* The map is full, or another processor has just inserted the key. */
-	value = bpf_map_lookup_elem(map, key);
+	value = bpf_map_lookup_elem(map, &access->key);
 	if (!value)
 		return 0;
-	__sync_fetch_and_add(&value->count, count);
-	__sync_fetch_and_add(&value->bytes, bytes);
+	add_to(value, access, bytes, in_turn);
 	return 1;
 }
 
@@ -53,15 +93,16 @@ static __always_inline __u64 least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* Counts an access by its exact range while the map has space, and by aligned COARSE ranges afterwards; `key`
+/* Counts an access by its exact range while the map has space, and by aligned COARSE ranges afterwards; its key
  * is set to the range that was counted. */
-static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes, __u32 weight)
+static __noinline int count_folded(struct folding *access, __u64 size, __u64 bytes)
 {
+	struct fold_key *key = &access->key;
 	__u64 end = key->offset + key->length;
 	struct stats *s;
 
-	bytes *= weight;
-	if (add_some(&folded, key, weight, bytes))
+	bytes *= access->weight;
+	if (add_some(&folded, access, bytes))
 		return done();
 	key->offset -= key->offset % COARSE;
 	if (size < end)
@@ -70,7 +111,7 @@ static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes
 	s = my_stats();
 	if (!s)
 		return done();
-	if (add_some(&coarse, key, weight, bytes))
+	if (add_some(&coarse, access, bytes))
 		COUNT(s->coarsened, 1);
 	else
 		COUNT(s->lost, 1);
@@ -80,9 +121,9 @@ static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes
 /* A buffered read that starts where the last one ended makes the kernel read ahead: the windows that it
  * enters are counted, each once, instead of the single reads. Returns 1 when that was done, and when the
  * access entered no new window. */
-static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64 size, __u32 window,
-				       __u32 weight)
+static __always_inline int fold_stream(struct folding *access, __u64 reader, __u64 size, __u32 window)
 {
+	struct fold_key *key = &access->key;
 	struct stream_key at = { .reader = reader, .file = key->file };
 	struct stream *stream = bpf_map_lookup_elem(&streams, &at);
 	__u64 offset = key->offset, bytes = key->length, end = offset + bytes;
@@ -100,7 +141,7 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 		key->offset = stream->window;
 		key->length = stream->length;
 		key->kind |= KIND_WINDOWED;
-		bytes *= weight;
+		bytes *= access->weight;
 		if (!add_bytes(&folded, key, bytes) && !add_bytes(&coarse, key, bytes))
 			count_lost(1);
 		return 1;
@@ -113,21 +154,20 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 	key->offset = from;
 	key->length = least(to, size) - from;
 	key->kind |= KIND_WINDOWED;
-	count_folded(key, size, bytes, weight);
+	count_folded(access, size, bytes);
 	stream->window = key->offset;
 	stream->length = key->length;
 	return 1;
 }
 
-static __noinline int fold(struct fold_key *key, struct file *opened, __u64 size,
-			   struct device *device, __u32 weight)
+static __noinline int fold(struct folding *access, struct file *opened, __u64 size, struct device *device)
 {
 	__u64 reader = opened ? (__u64)opened : (__u32)bpf_get_current_pid_tgid();
 
-	if (key->kind == OP_READ && device && device->readahead_bytes &&
-	    fold_stream(key, reader, size, device->readahead_bytes, weight))
+	if (access->key.kind == OP_READ && device && device->readahead_bytes &&
+	    fold_stream(access, reader, size, device->readahead_bytes))
 		return done();
-	return count_folded(key, size, key->length, weight);
+	return count_folded(access, size, access->key.length);
 }
 
 /* An event or a counter for an access that passed all filters. `opened` distinguishes streams when folding
@@ -146,14 +186,16 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 		COUNT(s->device_events, 1);
 	if (config.fold) {
 		struct device *device = bpf_map_lookup_elem(&devices, &event->device);
-		struct fold_key key = {
-			.file = { event->inode, event->device, event->generation },
-			.offset = event->offset,
-			.length = event->length,
-			.kind = event->kind,
+		struct folding access = {
+			.key.file = { event->inode, event->device, event->generation },
+			.key.offset = event->offset,
+			.key.length = event->length,
+			.key.kind = event->kind,
+			.time_ns = event->time_ns,
+			.weight = event->weight,
 		};
 
-		return fold(&key, opened, size, device, event->weight);
+		return fold(&access, opened, size, device);
 	}
 	/* User space polls the buffer: a wake-up for each event would cost more than the event. */
 	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
@@ -163,7 +205,7 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 	return done();
 }
 
-/* Fills in everything but the range, if the access is wanted. `opened` may be null. */
+/* Fills in everything but the range, if the access is wanted; the time, if there is none yet. `opened` may be null. */
 static __noinline int admit(struct file *opened, struct inode *inode, struct event *event)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -187,7 +229,8 @@ static __noinline int admit(struct file *opened, struct inode *inode, struct eve
 	if (device->below_roots && !wanted_file(opened, inode, &file))
 		return 0;
 	pid_tgid = bpf_get_current_pid_tgid();
-	event->time_ns = bpf_ktime_get_ns() - config.start_ns;
+	if (!event->time_ns)
+		event->time_ns = bpf_ktime_get_ns() - config.start_ns;
 	event->inode = file.inode;
 	event->device = file.device;
 	event->generation = file.generation;

@@ -116,11 +116,12 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 	if (fetch->event.length && fetch->end != index)
 		finish_fetch(fetch);
 	if (!fetch->event.length) {
+		__u64 time_ns = 0;
 		__u32 weight = 0;
 
 		/* The first page decides about those that follow it, too. */
 		if (fetch->start != NOT_SAMPLED || fetch->end != index)
-			weight = sampled(BPF_CORE_READ(inode, i_ino), index << config.page_shift);
+			weight = sampled(BPF_CORE_READ(inode, i_ino), index << config.page_shift, &time_ns);
 		if (!weight) {
 			fetch->start = NOT_SAMPLED;
 			fetch->end = end;
@@ -128,6 +129,7 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 				fetch->inode = 0;
 			return 0;
 		}
+		fetch->event.time_ns = time_ns; /* not that of the last event */
 		if (!admit(0, inode, &fetch->event)) {
 			fetch->inode = 0;
 			return 0;

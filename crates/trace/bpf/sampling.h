@@ -71,8 +71,8 @@ static __always_inline int may_have_turn(__u64 place, __u64 mask, __u64 ns)
 	return ((own_turn(place, turn, mask) - turn) & mask) <= TURNS_IN_TICK;
 }
 
-/* Whether a place has its turn; where they take none, the same ones have it all the time. */
-static __always_inline int has_turn(__u64 place, __u64 mask)
+/* Whether a place has its turn, and when that was; where they take none, the same ones have it all the time. */
+static __always_inline int has_turn(__u64 place, __u64 mask, __u64 *time_ns)
 {
 	__u64 jiffies, ns, turn;
 	struct tick *tick;
@@ -91,15 +91,17 @@ static __always_inline int has_turn(__u64 place, __u64 mask)
 	tick->ns = ns;
 	tick->jiffies = jiffies;
 	turn = turn_at(ns);
+	*time_ns = ns - config.start_ns;
 	return !((own_turn(place, turn, mask) ^ turn) & mask);
 }
 
-/* Whether what reaches the device there is recorded, and so stands for as many: one per part. */
-static __always_inline __u32 sampled(__u64 inode, __u64 offset)
+/* Whether what reaches the device there is recorded, and so stands for as many: one per part. `time_ns` is set if the clock
+ * decides: the event has that time, however much later it is emitted, because its turn says what it was recorded with. */
+static __always_inline __u32 sampled(__u64 inode, __u64 offset, __u64 *time_ns)
 {
 	__u64 mask = control.device_mask;
 
-	return !mask || has_turn(place_of(inode, offset), mask) ? mask + 1 : 0;
+	return !mask || has_turn(place_of(inode, offset), mask, time_ns) ? mask + 1 : 0;
 }
 
 #endif

@@ -15,7 +15,7 @@ enum op { OP_READ, OP_WRITE, OP_FAULT, OP_MISS, OP_COUNT };
 #define TURN_SHIFT 21 /* of nanoseconds: how long one part of the places is recorded */
 
 struct event {
-	__u64 time_ns;
+	__u64 time_ns; /* of what is sampled by places, when it was decided: in its turn */
 	__u64 inode;
 	__u64 offset;
 	__u32 device; /* the kernel's number, not that of stat */
@@ -76,8 +76,13 @@ struct fold_key {
 struct fold_value {
 	__u64 count;
 	__u64 first_ns;
-	__u64 last_ns; /* of what reached the device while parts of the places take turns, when it did last; or 0 */
 	__u64 bytes; /* transferred by all accesses that were counted here */
+	/* Of what reached the device while parts of the places take turns; otherwise 0. Two processors that count at once may
+	 * lose a little of the last two. */
+	__u64 last_ns;
+	__u64 heaviest_ns; /* in the turn in which most were counted */
+	__u32 heaviest; /* how many these are */
+	__u32 present; /* those of the turn of `last_ns` */
 };
 
 /* The last page fault of a thread, held back until it is known how much it mapped. */
@@ -164,7 +169,7 @@ _Static_assert(sizeof(struct config) == 128, "as in shared.rs");
 _Static_assert(sizeof(struct device) == 8, "as in shared.rs");
 _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
-_Static_assert(sizeof(struct fold_value) == 32, "as in shared.rs");
+_Static_assert(sizeof(struct fold_value) == 48, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
 _Static_assert(sizeof(struct fetch) == 128, "as in shared.rs");
 _Static_assert(sizeof(struct disk) == 56 + 4 * BURSTS, "as in shared.rs");

@@ -219,16 +219,37 @@ while time.time() < end or n % 16:
             once.iter().all(|(count, recorded)| (*count, recorded.times) == (8, 1)),
             "{once:?}"
         );
+        // In the turn of its place, however long it lasted.
+        for file in trace.files.iter().filter(|file| file.file.inode != inode) {
+            for (access, how) in file.accesses.iter().zip(&file.recorded).filter(|(a, _)| a.direct)
+            {
+                let place = (file.file.inode, access.offset / MIB);
+                assert!(has_turn(place, how.turn.into(), 8), "{place:?}: {how:?}");
+            }
+        }
         let all = 8 * once.len() as u64;
         println!("{all} files, {:?}", whole.meta.sampling);
         assert!(all.abs_diff(FILES) < FILES / 4, "{all}");
-        // Each of 16 places was seen in many turns. A folded trace has it in two rows, each of whose times is rounded up.
+        // Each of 16 places was seen in many turns, none of which has half of it. A folded trace has it in two rows, each of whose
+        // times is rounded up.
         let again = of(true);
         let is_in_many = |(count, recorded): &(u32, Recorded)| {
-            recorded.turn == Recorded::MANY && recorded.times - *count / 8 <= 1
+            recorded.turn == Recorded::MANY
+                && recorded.times - *count / 8 <= 1
+                && recorded.most >= 8
+                && recorded.most < *count / 2
         };
         assert_eq!((again.len(), again.iter().all(is_in_many)), (16, true), "{again:?}");
     }
+}
+
+/// Whether this turn is that of a place (inode and region) where one in so many has one (`bpf/sampling.h`).
+fn has_turn((inode, region): (u64, u64), turn: u64, one_in: u64) -> bool {
+    let round = (turn & !(one_in - 1)).wrapping_mul(0xd134_2543_de82_ef95);
+    let x = inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(region).wrapping_add(round);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((x ^ x >> 31) >> 40 ^ turn) & (one_in - 1) == 0
 }
 
 /// Files that are read once each.

@@ -132,6 +132,10 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         groups.iter_mut().for_each(|group| ranks.go_on(&disks, group));
         let skipped = groups.iter().map(|group| group.skipped).sum();
         let mut files = join::in_order(groups);
+        if let Some(turns) = turns {
+            let compare = |f: &mut FileAccesses| turns.compare(&f.accesses, &mut f.recorded);
+            files.iter_mut().for_each(compare);
+        }
         let all = || files.iter().flat_map(|file| &file.accesses);
         let ordered = order.is_some_and(|order| {
             all().filter(|a| reached.is_some_and(|r| r.has(a))).count() as u64 <= order.up_to

@@ -124,7 +124,7 @@ impl<'a> Intake<'a> {
         Ok(stats)
     }
 
-    /// Writes the counted ranges in the order of their first access, those that were recorded in several turns of the
+    /// Writes the counted ranges in the order of their times, those that were recorded in several turns of the
     /// places as two rows; returns the number of accesses in impossible ranges.
     fn append_ranges(&mut self, ranges: Vec<(FoldKey, FoldValue)>) -> Result<u64, TraceError> {
         let mut ranges: Vec<_> = ranges.into_iter().flat_map(by_turns).collect();
@@ -177,21 +177,29 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
     (raw.weight > 0 && is_possible(event.offset, event.length)).then_some(event)
 }
 
-/// A counted range; where it was recorded in several turns of the places, in two parts, with the times of its first and of
-/// its last access.
+/// A counted range; where it was recorded in several turns of the places, in two parts. The first one is the turn in which most
+/// was counted, with its time and count. The rest is of turns that are not known, each of which has at most as many: its time is
+/// the beginning of one of them, and no time of a part of one turn is a beginning, so that they can be told apart
+/// (`file/turns.rs`). The bytes are divided as the counts are.
 fn by_turns((key, value): (FoldKey, FoldValue)) -> impl Iterator<Item = (FoldKey, FoldValue)> {
-    let [first, last] = [value.first_ns, value.last_ns].map(|ns| ns >> shared::TURN_SHIFT);
-    let (count, bytes) = (value.count / 2, value.bytes / 2);
-    let parts = if last > first && count > 0 {
-        let rest = FoldValue {
-            count: value.count - count,
-            first_ns: value.last_ns,
-            bytes: value.bytes - bytes,
-            ..value
-        };
-        [Some(FoldValue { count, bytes, ..value }), Some(rest)]
-    } else {
-        [Some(value), None]
+    let begins = |ns: u64| ns >> shared::TURN_SHIFT << shared::TURN_SHIFT;
+    let of_heaviest = begins(value.heaviest_ns);
+    let times = [value.first_ns, value.last_ns].map(begins);
+    let other = times.into_iter().find(|begins| *begins != of_heaviest);
+    let parts = match other.filter(|_| value.heaviest > 0 && value.count > 1) {
+        Some(other) => {
+            // Counts of processors that counted at once may be in another turn.
+            let count = u64::from(value.heaviest).min(value.count - 1);
+            let bytes = u128::from(value.bytes) * u128::from(count) / u128::from(value.count);
+            let bytes = bytes as u64;
+            let heaviest = FoldValue { count, bytes, first_ns: value.heaviest_ns | 1, ..value };
+            let (count, bytes) = (value.count - count, value.bytes - bytes);
+            [Some(heaviest), Some(FoldValue { count, bytes, first_ns: other, ..value })]
+        }
+        None if value.heaviest > 0 => {
+            [Some(FoldValue { first_ns: value.first_ns | 1, ..value }), None]
+        }
+        None => [Some(value), None],
     };
     parts.into_iter().flatten().map(move |part| (key, part))
 }
@@ -217,4 +225,62 @@ fn folded_event(key: &FoldKey, value: &FoldValue) -> Option<Event> {
         windowed: key.kind & shared::KIND_WINDOWED != 0,
     };
     is_possible(event.offset, event.length).then_some(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::shared::FileKey;
+
+    const TURN: u64 = 1 << shared::TURN_SHIFT;
+
+    /// Time, count and bytes of the parts of a range.
+    fn parts(value: FoldValue) -> Vec<(u64, u64, u64)> {
+        let file = FileKey { inode: 1, device: 1, generation: 1 };
+        let key = FoldKey { file, offset: 0, length: 8, kind: shared::KIND_DIRECT };
+        by_turns((key, value)).map(|(_, part)| (part.first_ns, part.count, part.bytes)).collect()
+    }
+
+    #[test]
+    fn the_heaviest_turn_is_kept_apart_from_the_rest() {
+        // A burst of 64 in turn 5, and one access in turn 9.
+        let burst = FoldValue {
+            count: 65,
+            first_ns: 5 * TURN + 2,
+            bytes: 650,
+            last_ns: 9 * TURN + 7,
+            heaviest_ns: 5 * TURN + 3,
+            heaviest: 64,
+            present: 1,
+        };
+        assert_eq!(parts(burst), [(5 * TURN + 3, 64, 640), (9 * TURN, 1, 10)]);
+        // The heaviest is the last one, or neither the first nor the last.
+        let last = FoldValue { heaviest_ns: burst.last_ns, ..burst };
+        assert_eq!(parts(last), [(9 * TURN + 7, 64, 640), (5 * TURN, 1, 10)]);
+        let between = FoldValue { count: 300, bytes: 1000, heaviest_ns: 7 * TURN, ..burst };
+        assert_eq!(parts(between), [(7 * TURN + 1, 64, 213), (5 * TURN, 236, 787)]);
+        // More than there are: another processor counted meanwhile.
+        let too_many = FoldValue { count: 64, bytes: u64::MAX, ..burst };
+        let both = parts(too_many);
+        assert_eq!(both.iter().map(|part| part.1).collect::<Vec<_>>(), [63, 1]);
+        assert_eq!(both[0].2.checked_add(both[1].2), Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_is_of_one_turn_is_one_part() {
+        let one = FoldValue {
+            count: 64,
+            first_ns: 5 * TURN,
+            bytes: 640,
+            last_ns: 6 * TURN - 1,
+            heaviest_ns: 5 * TURN + 9,
+            heaviest: 60,
+            present: 60,
+        };
+        assert_eq!(parts(one), [(5 * TURN + 1, 64, 640)]);
+        // One access is of one turn, and what is in none has its time.
+        assert_eq!(parts(FoldValue { count: 1, last_ns: 9 * TURN, ..one }).len(), 1);
+        let none = FoldValue { last_ns: 0, heaviest_ns: 0, heaviest: 0, present: 0, ..one };
+        assert_eq!(parts(none), [(5 * TURN, 64, 640)]);
+    }
 }

@@ -95,8 +95,11 @@ pub struct FoldKey {
 pub struct FoldValue {
     pub count: u64,
     pub first_ns: u64,
-    pub last_ns: u64,
     pub bytes: u64,
+    pub last_ns: u64,
+    pub heaviest_ns: u64,
+    pub heaviest: u32,
+    pub present: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -185,7 +188,7 @@ const _: () = {
     assert!(size_of::<Device>() == 8);
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<FoldKey>() == 32);
-    assert!(size_of::<FoldValue>() == 32);
+    assert!(size_of::<FoldValue>() == 48);
     assert!(size_of::<Held>() == 120);
     assert!(size_of::<Fetch>() == 128);
     assert!(size_of::<Disk>() == 56 + 4 * BURSTS);
