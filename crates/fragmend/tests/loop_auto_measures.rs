@@ -9,7 +9,7 @@ use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::replay::{self, Mode};
 use fragmend_testbed::scratch;
 use fragmend_testbed::served::ServedDrive;
-use fragmend_testbed::tools::WATCHING;
+use fragmend_testbed::tools::{WATCHING, extents};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::File;
@@ -187,8 +187,13 @@ fn loop_what_cannot_be_measured_says_why_and_is_no_failure() {
     assert!(found["predicted"]["seconds_before"].as_f64().unwrap() > 0.0, "{found}");
     drop(held);
     // Stopped in the middle of the moves.
+    let fragments = extents(&path);
     let running = auto(&["--rate", "1M"]);
-    std::thread::sleep(std::time::Duration::from_secs(4));
+    let moves = (0..3000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        extents(&path) < fragments
+    });
+    assert!(moves, "nothing moves for a minute");
     running.signal(Signal::INT);
     let found = measurement(running.wait(), &[16, 18]);
     assert_eq!(found["not_measured"], "interrupted", "{found}");

@@ -273,7 +273,7 @@ fn loop_what_the_disk_refused_beside_a_write_that_is_not_over_stays_on_btrfs() {
         }
         Some(hold)
     };
-    let hold = (0..8).find_map(begins).expect("its beginning is written before its end");
+    let hold = (0..30).find_map(begins).expect("its beginning is written before its end");
     compare("beside");
     hold.release();
     rustix::fs::fdatasync(&file).unwrap_or_default();
