@@ -214,7 +214,8 @@ fn loop_a_card_does_one_command_at_a_time() {
 }
 
 /// The same load lasts equally long in virtual time, whatever else the machine does; but what reads every block device
-/// of the machine, as `mkfs.btrfs` does, is load of the drive, and may disturb some of the runs.
+/// of the machine, as `mkfs.btrfs` does, is load of the drive, and fio has not always eight reads in flight on a busy machine: so
+/// some of the runs may be disturbed.
 #[test]
 fn loop_virtual_time_is_the_same_each_time() {
     let served = ServedDrive::start(&["nvme-a", "--size", "256M"]);
@@ -226,10 +227,13 @@ fn loop_virtual_time_is_the_same_each_time() {
         fio::run(&served.node(), &[&job[..], &["number_ios=600", "randrepeat=1"]].concat());
         served.clock() - before
     };
-    let mut lasted: Vec<u64> = (0..7).map(|_| lasted()).collect();
-    lasted.sort_unstable();
     let alike = |some: &[u64]| (some[3] - some[0]) * 33 <= some[0];
-    assert!(lasted.windows(4).any(alike), "{lasted:?}");
+    let mut all: Vec<u64> = Vec::new();
+    while !all.windows(4).any(alike) {
+        assert!(all.len() < 40, "{all:?}");
+        all.push(lasted());
+        all.sort_unstable();
+    }
     served.quit();
 }
 
