@@ -21,7 +21,7 @@ use crate::fragments::{Bill, Fragments};
 use crate::parallel;
 use crate::select::bills::touched_by;
 use crate::select::{Analysed, Candidate, touching};
-use crate::turns::{self, InTurn};
+use crate::turns;
 use fragmend_layout::{ByteRange, Recorded};
 use std::collections::BTreeMap;
 
@@ -232,13 +232,15 @@ fn judge(file: &Analysed, moves: &[ByteRange], least_heat: u64) -> Judged {
         range.many_ns += share.most_ns.max(0.0);
     }
     let mut judged = Judged::default();
-    let heats = Heats::of(file);
+    let heats = (least_heat > 0).then(|| Heats::of(file));
     for of_turn in shares.chunk_by(|a, b| (a.range, a.turn) == (b.range, b.turn)) {
         let range = &ranges[of_turn[0].range];
         let alone = of_turn[0].turn != Recorded::MANY;
         let sum: f64 = of_turn.iter().map(|share| share.saves_ns).sum();
         let without = range.score_without(range.many_ns + if alone { sum } else { 0.0 });
-        let is_hot = of_turn.iter().all(|share| heats.without(file, share.part) > least_heat);
+        let is_hot = heats.as_ref().is_none_or(|heats| {
+            of_turn.iter().all(|share| heats.without(file, share.part) > least_heat)
+        });
         let score = if is_hot { without.min(range.score_without(0.0)) } else { 0.0 };
         let (mut others, mut variance) = (0.0, 0.0);
         for share in of_turn {
@@ -277,23 +279,20 @@ impl Heats {
         for part in file.turns.iter().filter(|part| part.is_heat) {
             let Recorded { turn, most, .. } = part.recorded;
             let count = if turn == Recorded::MANY { most } else { part.count };
-            *of.entry((window_of(file, part), turn)).or_default() += u64::from(count);
+            *of.entry((file.window_at(part.range.start), turn)).or_default() += u64::from(count);
         }
         Self { of }
     }
 
     /// How often the window of a part was asked for without its turn, and without the heaviest of many.
     fn without(&self, file: &Analysed, part: usize) -> u64 {
-        let (window, turn) = (window_of(file, &file.turns[part]), file.turns[part].recorded.turn);
+        let part = &file.turns[part];
+        let (window, turn) = (file.window_at(part.range.start), part.recorded.turn);
         let of = |turn| self.of.get(&(window, turn)).copied().unwrap_or_default();
         let many = of(Recorded::MANY);
         let own = if turn == Recorded::MANY { many } else { many + of(turn) };
         file.windows.get(window).map_or(0, |window| window.seen.saturating_sub(own))
     }
-}
-
-fn window_of(file: &Analysed, part: &InTurn) -> usize {
-    file.windows.partition_point(|window| window.range.end <= part.range.start)
 }
 
 /// What each of these ranges saves, and by what of it was recorded in which turn; by range and turn.

@@ -32,11 +32,27 @@ impl Chosen {
         Self { ranges, over_budget_bytes, cold, left_to_chance: false }
     }
 
-    /// The same; of a thinned out recording those that pay by more than chance, and counts only what of it is in ranges that the
-    /// trace has.
+    /// The same; of a thinned out recording those that pay by more than chance.
     pub fn of(analysed: &mut [Analysed], between: &Between, settings: &Settings) -> Self {
+        let mut chosen = if unseen::is_thinned(analysed) {
+            Self::by_more_than_chance(analysed, between, settings)
+        } else {
+            Self::by_counts(analysed, between, settings)
+        };
+        if settings.policy == Policy::Gain {
+            chosen.ranges = joined(analysed, chosen.ranges);
+        }
+        chosen
+    }
+
+    /// Those that pay by more than chance. Afterwards counts only what of the recording is in ranges that the trace has.
+    fn by_more_than_chance(
+        analysed: &mut [Analysed],
+        between: &Between,
+        settings: &Settings,
+    ) -> Self {
         let by_savings = settings.policy == Policy::Gain;
-        let choose = |analysed: &mut [Analysed]| {
+        let by_counts = |analysed: &mut [Analysed]| {
             let chosen = Self::by_counts(analysed, between, settings);
             let unlimited = settings.budget_bytes.filter(|_| by_savings);
             let unlimited = unlimited.map(|_| Settings { budget_bytes: None, ..settings.clone() });
@@ -45,26 +61,16 @@ impl Chosen {
             let least_heat = least_heat(analysed, &chosen.ranges, settings);
             (chosen, How { by_savings, wanted, least_heat })
         };
-        if !unseen::is_thinned(analysed) {
-            let mut chosen = Self::by_counts(analysed, between, settings);
-            if by_savings {
-                chosen.ranges = joined(analysed, chosen.ranges);
-            }
-            return chosen;
-        }
         let scale = halves::scale(analysed, |files| {
-            let (chosen, how) = choose(files);
+            let (chosen, how) = by_counts(files);
             (chosen.ranges, how)
         });
-        let (mut chosen, how) = choose(analysed);
+        let (mut chosen, how) = by_counts(analysed);
         let wanted = chosen.ranges.len();
         let pays = chance::those_that_pay(analysed, chosen.ranges, how, scale);
         chosen.ranges = candidates(pays.moves);
         chosen.left_to_chance = wanted > 0 && (chosen.ranges.is_empty() || scale <= 0.0);
         unseen::tell_apart(analysed, &mut chosen.cold, &pays.counted);
-        if by_savings {
-            chosen.ranges = joined(analysed, chosen.ranges);
-        }
         chosen
     }
 }
@@ -74,9 +80,8 @@ fn least_heat(files: &[Analysed], chosen: &[Candidate], settings: &Settings) -> 
     let by_heat = settings.policy == Policy::Fragpicker && settings.budget_bytes.is_some();
     let least = if by_heat {
         let of = |c: &Candidate| {
-            let windows = &files[c.file].windows;
-            let first = windows.partition_point(|window| window.range.end <= c.range.start);
-            windows.get(first).map(|window| window.seen)
+            let file = &files[c.file];
+            file.windows.get(file.window_at(c.range.start)).map(|window| window.seen)
         };
         chosen.iter().filter_map(of).min()
     } else if settings.hot_fraction < 1.0 {

@@ -43,6 +43,11 @@ impl InTurn {
         self.count.saturating_sub(self.recorded.times)
     }
 
+    /// For how many it stands in what programs asked for.
+    fn heat(&self) -> u32 {
+        if self.is_heat { self.count } else { 0 }
+    }
+
     /// The same if only one half of the turns had been recorded, the first or the second; `None` if it is of the other one.
     /// What was recorded in many turns is taken to be of both alike.
     pub fn of_half(&self, half: u32) -> Option<Self> {
@@ -73,23 +78,21 @@ pub fn counted(
     rest: bool,
 ) -> Vec<Request> {
     let mut out = requests.to_vec();
-    let ranges: Vec<(usize, ByteRange)> =
-        requests.iter().enumerate().map(|(i, r)| (i, r.range)).collect();
-    each(ranges.iter().copied(), turns, |index, _, turns| {
-        for part in turns {
-            let heat = if part.is_heat { part.count } else { 0 };
-            out[index].fetches = out[index].fetches.saturating_sub(part.count.into());
-            out[index].seen = out[index].seen.saturating_sub(heat);
-        }
-    });
-    if !rest {
+    let ranges = || requests.iter().map(|r| r.range).enumerate();
+    if rest {
+        each(ranges(), turns, |index, _, turns| {
+            for part in turns {
+                out[index].fetches = out[index].fetches.saturating_sub(part.count.into());
+                out[index].seen = out[index].seen.saturating_sub(part.heat());
+            }
+        });
+    } else {
         out.iter_mut().for_each(|r| (r.fetches, r.seen) = (0, 0));
     }
-    each(ranges, parts, |index, _, parts| {
+    each(ranges(), parts, |index, _, parts| {
         for part in parts {
-            let heat = if part.is_heat { part.count } else { 0 };
             out[index].fetches = out[index].fetches.saturating_add(part.count.into());
-            out[index].seen = out[index].seen.saturating_add(heat);
+            out[index].seen = out[index].seen.saturating_add(part.heat());
         }
     });
     out.retain(|r| r.fetches > 0 || r.seen > 0);

@@ -3,10 +3,10 @@
 
 mod support;
 
-use fragmend_layout::{CostModel, DeviceKind};
-use fragmend_plan::{Policy, Settings};
+use fragmend_layout::{Access, CostModel, DeviceKind, Op, Recorded};
+use fragmend_plan::{Policy, Settings, Survey, make};
 use support::thinned::{Found, LOWEST, Load, Rate, Read, compare, priced, shuffled};
-use support::{KIB, MIB, Random, serial};
+use support::{KIB, MIB, Random, read, scattered, serial, survey};
 
 const FILES: u64 = 10_000;
 const BYTES: u64 = 256 * KIB;
@@ -100,4 +100,25 @@ fn reads_that_were_not_seen_are_not_torn() {
     assert_nothing(compare("overlapping reads, 1/8", &load, |_| 3, &Settings::default()));
     let half = compare("overlapping reads, 1/2", &load, |_| 1, &Settings::default());
     assert!(half.kept > half.promised && half.promised > 0.0, "{half:?}");
+}
+
+/// What programs ask for through the page cache is watched with pauses: of a window that missed it, they may not have been seen to
+/// ask at all.
+#[test]
+fn what_missed_the_cache_counts_though_nobody_was_seen_to_ask() {
+    let miss = Access { op: Op::Miss, direct: false, ..read(0, MIB, 64) };
+    let asked = Access { direct: false, ..read(40 * MIB, 4 * KIB, 1) };
+    let accesses = [&[miss; 6][..], &[asked]].concat();
+    let file = scattered([32 * KIB; 2048]);
+    let mut survey = Survey { misses: true, ..survey(&file, &accesses, &serial()) };
+    let turns = (1..=7).map(|turn| Recorded { turn, times: 1, most: 64 });
+    survey.files[0].recorded = turns.collect();
+    let mut everything = survey.clone();
+    everything.files[0].recorded.clear();
+    let [promised, everything] =
+        [survey, everything].map(|s| make(s, &Settings::default()).summary.seconds_saved);
+    assert!(
+        everything > 1.0 && (promised / everything - 1.0).abs() < 1e-9,
+        "{promised} of {everything}"
+    );
 }

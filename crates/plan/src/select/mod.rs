@@ -105,6 +105,11 @@ impl Analysed {
         self.fragments.after(moves, self.costs.far_ns)
     }
 
+    /// Index of the first window that ends behind an offset.
+    pub fn window_at(&self, at: u64) -> usize {
+        self.windows.partition_point(|window| window.range.end <= at)
+    }
+
     /// Whether data continues on both sides of an offset, which may be moved together.
     pub fn is_inside_run(&self, at: u64) -> bool {
         let run = self.runs.partition_point(|run| run.end <= at);
