@@ -1,4 +1,4 @@
-//! Predicted beside counted or measured time saved: ten loads, a line each as soon as it is known.
+//! Predicted beside counted or measured time saved: ten loads, a line each.
 //!
 //! ```sh
 //! cargo bench -p fragmend --bench prediction [-- DRIVE...]                  # served drives, virtual time added up
@@ -6,7 +6,8 @@
 //! cargo bench -p fragmend --bench prediction -- --own [DIR]                 # in a directory of this machine's disk
 //! ```
 //!
-//! `--part=N` reads an N-th: N times smaller files, and so many times fewer reads.
+//! `--part=N` reads an N-th: N times smaller files, and so many times fewer reads. By virtual time each figure is a mean of
+//! three draws of where the fragments are and what is read (`--draws=N`): where a file begins in the drive's flash pages is chance.
 //! All drives if none is named. A paced drive lasts [`Drive::factor`] times as long as its model unless another factor is given.
 
 #[path = "support/loads.rs"]
@@ -35,12 +36,12 @@ const DRIVES: [Drive; 5] = [
     Drive { name: "sata-a", factor: 8.0, amount: WALL },
     Drive { name: "nvme-a", factor: 32.0, amount: WALL },
     Drive { name: "nvme-b", factor: 32.0, amount: WALL },
-    Drive { name: "hdd", factor: 1.0, amount: Amount { part: 2, fewer: 6 } },
+    Drive { name: "hdd", factor: 1.0, amount: Amount { part: 2, fewer: 6, draw: 0 } },
 ];
 /// All of the loads, by virtual time.
-const ALL: Amount = Amount { part: 1, fewer: 1 };
+const ALL: Amount = Amount { part: 1, fewer: 1, draw: 0 };
 /// As much as can be waited for.
-const WALL: Amount = Amount { part: 1, fewer: 3 };
+const WALL: Amount = Amount { part: 1, fewer: 3, draw: 0 };
 
 /// How far the predicted time saved may be from the counted, and how much two runs differ at most that are the same.
 struct Band {
@@ -67,7 +68,7 @@ enum Mode {
 }
 
 fn main() {
-    let (mut mode, mut part, mut named) = (Mode::Counted, None, Vec::new());
+    let (mut mode, mut part, mut draws, mut named) = (Mode::Counted, None, 3, Vec::new());
     for arg in std::env::args().skip(1) {
         match arg.split_once('=').map_or((arg.as_str(), None), |(name, value)| (name, Some(value)))
         {
@@ -75,6 +76,7 @@ fn main() {
                 mode = Mode::Paced(factor.map(|factor| factor.parse().expect("a factor")));
             }
             ("--part", Some(n)) => part = Some(n.parse::<u64>().expect("a number")),
+            ("--draws", Some(n)) => draws = n.parse::<u64>().expect("a number"),
             ("--own", None) => mode = Mode::Own,
             // What cargo passes.
             ("--bench", None) => {}
@@ -92,24 +94,36 @@ fn main() {
     let drives = DRIVES.iter().filter(wanted);
     match mode {
         Mode::Paced(given) => paced(drives, given, part),
-        _ => counted(drives, of(ALL, part)),
+        _ => counted(drives, of(ALL, part), draws),
     }
 }
 
 /// By the virtual time of served drives.
-fn counted<'a>(drives: impl Iterator<Item = &'a Drive>, amount: Amount) {
+fn counted<'a>(drives: impl Iterator<Item = &'a Drive>, amount: Amount, draws: u64) {
+    assert!(draws > 0, "at least one draw");
+    println!("Means of {draws} draws of where the fragments are and what is read.\n");
     println!(
-        "| drive | load | requests | moved | before: counted (predicted) | after: counted (predicted) | saved, predicted | saved, counted | difference |"
+        "| drive | load | requests | moved | before: counted (predicted) | after: counted (predicted) | saved, predicted | saved, counted | difference | of each draw |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     let (mut within, mut all) = (0, 0);
     for drive in drives {
-        each(Place::served(drive.name, None), amount, |load, outcome| {
-            let verdict = verdict(outcome, &COUNTED);
-            println!("{} |", row(drive.name, load, outcome, Some(verdict)));
+        let mut outcomes: Vec<Vec<Outcome>> = LOADS.iter().map(|_| Vec::new()).collect();
+        for draw in 0..draws {
+            let mut of_load = outcomes.iter_mut();
+            each(Place::served(drive.name, None), Amount { draw, ..amount }, |load, outcome| {
+                eprintln!("{} |", row(drive.name, load, &outcome, None));
+                of_load.next().expect("a load").push(outcome);
+            });
+        }
+        for (load, outcomes) in LOADS.iter().zip(outcomes) {
+            let mean = Outcome::mean(&outcomes);
+            let verdict = verdict(&mean, &COUNTED);
+            let each: Vec<String> = outcomes.iter().map(difference).collect();
+            println!("{} | {} |", row(drive.name, load, &mean, Some(verdict)), each.join(", "));
             within += u32::from(verdict == Verdict::Within);
             all += 1;
-        });
+        }
     }
     println!("\n{within} of {all} are within the band");
 }
@@ -126,8 +140,8 @@ fn paced<'a>(drives: impl Iterator<Item = &'a Drive>, given: Option<f64>, part: 
         let amount = of(drive.amount, part);
         let name = format!("{}, {factor} x{}", drive.name, of_all(amount));
         each(Place::served(drive.name, Some(factor)), amount, |load, outcome| {
-            let verdict = verdict(outcome, &PACED);
-            measured(&name, load, outcome, Some(verdict));
+            let verdict = verdict(&outcome, &PACED);
+            measured(&name, load, &outcome, Some(verdict));
             within += u32::from(verdict == Verdict::Within);
             noise += u32::from(verdict == Verdict::Noise);
             all += 1;
@@ -156,20 +170,20 @@ fn own(dir: &Path, amount: Amount) {
     );
     measured_head();
     each(place, amount, |load, outcome| {
-        let noise = Some(verdict(outcome, &PACED)).filter(|verdict| *verdict == Verdict::Noise);
-        measured("own", load, outcome, noise);
+        let noise = Some(verdict(&outcome, &PACED)).filter(|verdict| *verdict == Verdict::Noise);
+        measured("own", load, &outcome, noise);
     });
 }
 
 /// Runs each load at a place.
-fn each(place: Place, amount: Amount, mut show: impl FnMut(&Load, &Outcome)) {
+fn each(place: Place, amount: Amount, mut show: impl FnMut(&Load, Outcome)) {
     let loads: Vec<&Load> = LOADS.iter().collect();
     let bed = Bed::new(place, amount, &loads);
     for load in loads {
         let outcome = bed.run(load);
         let Outcome { depth, one_more_ns, note, .. } = &outcome;
         eprintln!("{}: depth {depth:.1}, one more {one_more_ns:?} ns, {note:?}", load.name);
-        show(load, &outcome);
+        show(load, outcome);
     }
     bed.quit();
 }
@@ -191,11 +205,11 @@ fn verdict(outcome: &Outcome, band: &Band) -> Verdict {
 
 /// A part of an amount, or all of it.
 fn of(amount: Amount, part: Option<u64>) -> Amount {
-    part.map_or(amount, |part| Amount { part, fewer: amount.fewer * part / amount.part })
+    part.map_or(amount, |part| Amount { part, fewer: amount.fewer * part / amount.part, ..amount })
 }
 
 fn of_all(amount: Amount) -> String {
-    let Amount { part, fewer } = amount;
+    let Amount { part, fewer, .. } = amount;
     let bytes = if part == 1 { String::new() } else { format!(", 1/{part} of the bytes") };
     if fewer == 1 { bytes } else { format!("{bytes}, 1/{fewer} of the reads") }
 }
@@ -227,23 +241,26 @@ fn row(drive: &str, load: &Load, outcome: &Outcome, verdict: Option<Verdict>) ->
         Some(Verdict::Noise) => ", *noise exceeds it*",
         _ => "",
     };
-    let (moved, difference) = match &outcome.why {
-        Some(why) => (
-            format!("nothing: {why}"),
-            format!("{:+.1} % of the time", 100.0 * outcome.difference()),
-        ),
-        None => (
-            format!("{:.1} MiB", outcome.moved_bytes as f64 / f64::from(1 << 20)),
-            format!("{:+.1} %", 100.0 * outcome.error()),
-        ),
+    let moved = match &outcome.why {
+        Some(why) => format!("nothing: {why}"),
+        None => format!("{:.1} MiB", outcome.moved_bytes as f64 / f64::from(1 << 20)),
     };
+    let unit = if outcome.why.is_some() { " of the time" } else { "" };
     format!(
-        "| {drive} | {} | {} | {moved} | {} | {} | {} | {} | {difference}{mark}",
+        "| {drive} | {} | {} | {moved} | {} | {} | {} | {} | {}{unit}{mark}",
         load.name,
         outcome.requests_before,
         both(outcome.before),
         both(outcome.after),
         ms(saved.predicted),
         ms(saved.counted),
+        difference(outcome),
     )
+}
+
+/// By how much the predicted time saved is more than the counted; where nothing moves, by how much of the time the two runs
+/// differ.
+fn difference(outcome: &Outcome) -> String {
+    let share = if outcome.why.is_some() { outcome.difference() } else { outcome.error() };
+    format!("{:+.1} %", 100.0 * share)
 }

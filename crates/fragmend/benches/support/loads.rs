@@ -20,6 +20,8 @@ pub struct Amount {
     pub part: u64,
     /// And the number of reads by this.
     pub fewer: u64,
+    /// Which draw of the places that are read, and of where the files' fragments are.
+    pub draw: u64,
 }
 
 impl Amount {
@@ -31,6 +33,11 @@ impl Amount {
     /// Bytes of all files of a load.
     pub fn bytes(self) -> u64 {
         FILES * self.file_bytes()
+    }
+
+    /// Draws of this draw for a purpose with this number.
+    fn random(self, purpose: u64) -> Random {
+        Random::new(purpose + 1000 * self.draw)
     }
 
     /// So many reads of the whole amount.
@@ -105,7 +112,7 @@ fn direct(
             scope.spawn(move || {
                 let files = Files::open(path, Mode::Direct, amount);
                 let (mut random, mut buffer) =
-                    (Random::new(700 + thread), Aligned::new(bytes as usize));
+                    (amount.random(700 + thread), Aligned::new(bytes as usize));
                 for _ in 0..amount.of(reads) / depth {
                     let at = slot(&mut random) * bytes;
                     files.read(buffer.bytes(), at);
@@ -122,7 +129,7 @@ fn random(path: &Path, amount: Amount, bytes: u64, reads: u64, depth: u64) {
 fn zipfian(path: &Path, amount: Amount) {
     let slots = amount.bytes() / (16 * KIB);
     let mut order: Vec<u64> = (0..slots).collect();
-    Random::new(9).shuffle(&mut order);
+    amount.random(9).shuffle(&mut order);
     let zipf = Zipf::new(order.len(), Zipf::YCSB);
     direct(path, amount, 16 * KIB, 1800, 4, |random| order[zipf.draw(random)]);
 }
@@ -137,7 +144,7 @@ fn stride(path: &Path, amount: Amount) {
 
 fn sizes(path: &Path, amount: Amount) {
     let (files, mut buffer) = (Files::open(path, Mode::Direct, amount), Aligned::new(512 << 10));
-    let mut random = Random::new(3);
+    let mut random = amount.random(3);
     for _ in 0..amount.of(400) {
         let bytes = [4, 16, 64, 128, 512][random.below(5) as usize] * KIB;
         let at = random.below(FILES) * amount.file_bytes()
@@ -156,7 +163,7 @@ fn buffered(path: &Path, amount: Amount) {
     for file in &files.0 {
         rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random).expect("advice");
     }
-    let (mut random, mut buffer) = (Random::new(5), vec![0; 16 << 10]);
+    let (mut random, mut buffer) = (amount.random(5), vec![0; 16 << 10]);
     for _ in 0..amount.of(1200) {
         files.read(&mut buffer, random.below(amount.bytes() / (16 * KIB)) * 16 * KIB);
     }
@@ -182,7 +189,7 @@ fn database(scratch: &Path, amount: Amount) -> Vec<u8> {
 
 /// Sums over 31 rows at random places. With a cache of 16 pages, SQLite requests nearly every page from the kernel.
 fn queries(path: &Path, amount: Amount) {
-    let mut random = Random::new(4);
+    let mut random = amount.random(4);
     let mut sql = String::from("PRAGMA cache_size = 16;");
     for _ in 0..amount.of(240) {
         let first = random.below(ROWS / amount.part - 40);

@@ -164,10 +164,10 @@ impl Place {
 
     /// Writes files in fragments of 4 to 32 KiB: into holes of a file system that is aged, in a directory of this machine's each
     /// with blocks of another file between, so that the rest of the file system stays as it is. All of `bytes` are
-    /// written by `write`, which has a function that writes one file.
-    pub fn fragment(&self, bytes: u64, write: impl FnOnce(&dyn Fn(&Path, &[u8]))) {
+    /// written by `write`, which has a function that writes one file; `draw` is one of the lengths of fragments.
+    pub fn fragment(&self, bytes: u64, draw: u64, write: impl FnOnce(&dyn Fn(&Path, &[u8]))) {
         if matches!(self.kind, Kind::Own) {
-            write(&|path, bytes| interleaved(path, bytes));
+            write(&|path, bytes| interleaved(path, bytes, draw));
             return self.settle();
         }
         let path = |name: &str| self.dir.path().join(name);
@@ -176,7 +176,7 @@ impl Place {
         let punched = File::create(path("punched")).expect("a file");
         fallocate(&punched, FallocateFlags::empty(), 0, 2 * holes + (32 << 20)).expect("space");
         let rest = aging::fill_up(&path("rest"));
-        let (mut random, mut at, mut freed) = (Random::new(1), 0, 0);
+        let (mut random, mut at, mut freed) = (Random::new(1 + draw), 0, 0);
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         while freed < holes {
             let bytes = length(&mut random);
@@ -217,8 +217,8 @@ fn length(random: &mut Random) -> u64 {
     [4, 8, 16, 32][random.below(4) as usize] * KIB
 }
 
-fn interleaved(path: &Path, content: &[u8]) {
-    let mut random = Random::new(1);
+fn interleaved(path: &Path, content: &[u8], draw: u64) {
+    let mut random = Random::new(1 + draw);
     let lengths: Vec<u64> = (0..content.len() as u64 / KIB).map(|_| length(&mut random)).collect();
     let at = |offset: u64, buffer: &mut [u8]| {
         buffer.copy_from_slice(&content[offset as usize..][..buffer.len()]);

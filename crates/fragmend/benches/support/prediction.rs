@@ -47,6 +47,30 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The mean of several draws. Nothing is worth moving if it is not in any of them.
+    pub fn mean(draws: &[Self]) -> Self {
+        let mean = |of: fn(&Self) -> f64| draws.iter().map(of).sum::<f64>() / draws.len() as f64;
+        let first = &draws[0];
+        let nothing = draws.iter().all(|draw| draw.why.is_some());
+        Self {
+            before: Time {
+                predicted: mean(|o| o.before.predicted),
+                counted: mean(|o| o.before.counted),
+            },
+            after: Time {
+                predicted: mean(|o| o.after.predicted),
+                counted: mean(|o| o.after.counted),
+            },
+            noise: mean(|o| o.noise),
+            moved_bytes: mean(|o| o.moved_bytes as f64) as u64,
+            why: first.why.clone().filter(|_| nothing),
+            requests_before: mean(|o| o.requests_before as f64) as u64,
+            depth: mean(|o| o.depth),
+            one_more_ns: first.one_more_ns,
+            note: first.note.clone(),
+        }
+    }
+
     pub fn saved(&self) -> Time {
         Time {
             predicted: self.before.predicted - self.after.predicted,
@@ -87,7 +111,7 @@ impl Bed {
         assert_eq!(profile["clock"], clock, "{profile}");
         bed.place.mount();
         let bytes = loads.len() as u64 * (amount.bytes() + (4 << 20));
-        bed.place.fragment(bytes, |write| {
+        bed.place.fragment(bytes, amount.draw, |write| {
             for load in loads {
                 fs::create_dir(bed.path(load)).expect("a directory");
                 for (n, bytes) in contents(load, amount, bed.scratch.path()).iter().enumerate() {
