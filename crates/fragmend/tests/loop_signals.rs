@@ -7,7 +7,7 @@ use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{BTRFS, EXT4, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::{Finished, Running, finish};
+use fragmend_testbed::process::{Finished, Running, finish, is_handled};
 use fragmend_testbed::tools::extents;
 use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
@@ -43,14 +43,6 @@ fn apply(scratch: &Path, path: &Path, rate: &str) -> Command {
     command.args(["apply", "--json", "--rate", rate]).arg(&plan_file);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// Whether the process handles `signal`, so that it is a request and does not end the process.
-fn is_handled(pid: u32, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    caught & 1 << (signal.as_raw() - 1) != 0
 }
 
 /// Waits for the end of a process, and checks that it lasts no longer than `most`.

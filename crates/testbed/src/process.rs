@@ -137,6 +137,14 @@ impl Drop for Running {
     }
 }
 
+/// Whether the process handles `signal`, so that it is a request and does not end the process.
+pub fn is_handled(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    caught & 1 << (signal.as_raw() - 1) != 0
+}
+
 /// Bytes of a program's output that are shown when it failed.
 const END: usize = 4096;
 

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::image_with_file;
 
-/// How much later than asked a recording may end.
-const LATEST: Duration = Duration::from_secs(2);
+/// How much later than asked a recording may end: 1 to 2 s beside the flood alone, more on a busy machine, but well
+/// before the flood ends.
+const LATEST: Duration = Duration::from_secs(10);
 
 /// Reads from 6,000 deleted files that are open, in turn, for 30 s at most.
 const DELETED: &str = "
