@@ -16,7 +16,7 @@ use fragmend_plan::{Part, SlowFile, Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::{btrfs, root};
-use fragmend_trace::{DeviceMeta, FileAccesses, Meta, Order, Trace};
+use fragmend_trace::{DeviceMeta, FileAccesses, Meta, Order, Sampling, Trace};
 use mounted::{FoundFile, MOST_HINTS, Mounts, SurveyedMount};
 use rustix::fs::{Mode, OFlags};
 use std::collections::{HashMap, HashSet};
@@ -39,11 +39,14 @@ pub fn survey(
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
             survey.misses = trace.meta.has_misses();
             survey.unread = trace.skipped;
-            let places = trace.meta.sampling.map(|sampling| sampling.places_ppm);
             let device_reads = observed::device_reads(&trace.meta);
-            survey.part = places
-                .filter(|ppm| *ppm < 1_000_000)
-                .map(|places_ppm| Part { places_ppm, device_reads });
+            let part = |sampling: Sampling| Part {
+                places_ppm: sampling.places_ppm,
+                place_bytes: sampling.region_bytes,
+                device_reads,
+            };
+            let sampling = trace.meta.sampling.filter(|sampling| sampling.places_ppm < 1_000_000);
+            survey.part = sampling.map(part);
             survey.ordered = trace.ordered;
             survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
             Ok(survey)

@@ -17,16 +17,15 @@
 //! have the same score as this one, a share is.
 
 use crate::choose::by_file;
+use crate::cut::{Counts, Least, Sum, cut};
 use crate::fragments::{Bill, Fragments};
+use crate::heat::{Heats, Rival};
 use crate::parallel;
 use crate::select::bills::touched_by;
 use crate::select::{Analysed, Candidate, touching};
 use crate::turns;
 use fragmend_layout::{ByteRange, Recorded};
-use std::collections::BTreeMap;
 
-/// How many standard errors below its estimate a choice is judged.
-const ERRORS: f64 = 2.0;
 /// A request that touches more ranges than this counts for none of them: a trace may have any number of long requests.
 const MOST_RANGES: usize = 64;
 
@@ -67,24 +66,22 @@ struct Share {
     ranges: usize,
 }
 
+/// What is left of a choice without a turn.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Without {
+    /// The score of the range.
+    score: f64,
+    /// How certainly its window is hot enough.
+    hot: f64,
+}
+
 /// What one file's chosen ranges come to.
 #[derive(Debug, Default)]
 struct Judged {
     ranges: Vec<Range>,
-    /// Of each part that touches one of them: its index, and the score of its range without its turn; ascending.
-    parts: Vec<(usize, f64)>,
+    /// Of each part that touches one of them: its index, and what of it counts; ascending.
+    parts: Vec<(usize, Without)>,
     counts: Vec<Counts>,
-}
-
-/// What counts if the cut is not above a score.
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    score: f64,
-    /// Nanoseconds saved beyond the price, and their variance.
-    ns: f64,
-    variance: f64,
-    /// Whether it is by what was not recorded.
-    is_of_others: bool,
 }
 
 /// How much counts of what the parts of a file's requests stand for.
@@ -101,42 +98,6 @@ impl Counted {
     }
 }
 
-/// Where a choice ends: above a score all is chosen, and of what has this score a share.
-#[derive(Clone, Copy, Debug)]
-struct Least {
-    score: f64,
-    share: f64,
-}
-
-impl Least {
-    /// That of a choice of these ranges of the `wanted` ones, each with its bytes and its score; all that pay are chosen if
-    /// nothing else was wanted.
-    fn of(chosen: &[(u64, f64)], wanted: Option<&[(u64, f64)]>) -> Self {
-        let score = chosen.iter().map(|(_, score)| *score).fold(f64::INFINITY, f64::min);
-        let Some(wanted) = wanted.filter(|_| score.is_finite()) else {
-            return Self { score: 1.0, share: 1.0 };
-        };
-        // Figures that come about in different orders differ in their last places.
-        let ends = |of: &[(u64, f64)]| -> u64 {
-            let ends = of.iter().filter(|(_, other)| (other / score - 1.0).abs() < 1e-6);
-            ends.map(|(bytes, _)| bytes).sum()
-        };
-        let share = ends(chosen) as f64 / ends(wanted).max(1) as f64;
-        Self { score: f64::max(score, 1.0), share: share.min(1.0) }
-    }
-
-    /// The share of what has this score that is chosen.
-    fn share_of(self, score: f64) -> f64 {
-        if score > self.score * (1.0 + 1e-6) {
-            1.0
-        } else if score < self.score * (1.0 - 1e-6) {
-            0.0
-        } else {
-            self.share
-        }
-    }
-}
-
 /// How a choice was made, and is judged.
 #[derive(Debug)]
 pub struct How {
@@ -144,8 +105,10 @@ pub struct How {
     pub by_savings: bool,
     /// What would have been chosen by that without a budget, if there was one.
     pub wanted: Option<Vec<Candidate>>,
-    /// How often the windows were asked for at least from which it was chosen: 0 if any were.
-    pub least_heat: u64,
+    /// The hottest window that was not chosen because others are hotter.
+    pub rival: Option<Rival>,
+    /// Bytes of a place, all of which is recorded in the same turns.
+    pub place_bytes: u64,
 }
 
 /// What a choice comes to.
@@ -155,17 +118,35 @@ pub struct Pays {
     pub moves: Vec<Vec<ByteRange>>,
     /// How much of what was recorded of each file counts.
     pub counted: Vec<Counted>,
-    /// Nanoseconds that they save in turns that were not recorded, and the variance of that.
-    pub others_ns: f64,
+    /// Of each file, what they save in turns that were not recorded.
+    pub others: Vec<Estimate>,
+}
+
+/// An estimate in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Estimate {
+    pub ns: f64,
     pub variance: f64,
 }
 
+impl From<Sum> for Estimate {
+    fn from(sum: Sum) -> Self {
+        Self { ns: sum.ns, variance: sum.variance.max(0.0) }
+    }
+}
+
 /// Those of the chosen ranges that pay for themselves, and how much counts of what was recorded of them. What is promised of
-/// turns that were not recorded is scaled by `scale`, from 0 to 1; by 0, nothing is kept that was chosen by that.
-pub fn those_that_pay(files: &[Analysed], chosen: Vec<Candidate>, how: How, scale: f64) -> Pays {
+/// turns that were not recorded is scaled by that of its file in `scales`, from 0 to 1; by 0, nothing of the file is kept that
+/// was chosen by that.
+pub fn those_that_pay(
+    files: &[Analysed],
+    chosen: Vec<Candidate>,
+    how: How,
+    scales: &[f64],
+) -> Pays {
     let judge_all = |chosen: &[Candidate]| {
         let moves = by_file(files.len(), chosen);
-        let judged = parallel::map(files.len(), |i| judge(&files[i], &moves[i], how.least_heat));
+        let judged = parallel::map(files.len(), |i| judge(i, &files[i], &moves[i], &how));
         (moves, judged)
     };
     let scores = |moves: &[Vec<ByteRange>], judged: &[Judged]| -> Vec<(u64, f64)> {
@@ -173,55 +154,47 @@ pub fn those_that_pay(files: &[Analysed], chosen: Vec<Candidate>, how: How, scal
         ranges.map(|(range, judged)| (range.len(), judged.score_without(0.0))).collect()
     };
     let (moves, judged) = judge_all(&chosen);
-    let counts = || judged.iter().flat_map(|file| &file.counts).copied();
-    let (least, cut) = if how.by_savings {
+    let (least, end) = if how.by_savings {
         let wanted = how.wanted.as_ref().map(|wanted| judge_all(wanted));
         let wanted = wanted.map(|(moves, judged)| scores(&moves, &judged));
         let least = Least::of(&scores(&moves, &judged), wanted.as_deref());
-        let cut = if scale > 0.0 { cut(counts().collect(), least, scale) } else { f64::INFINITY };
-        (least, cut)
+        let counts = judged.iter().zip(scales).flat_map(|(file, scale)| file.counts_by(*scale));
+        (least, cut(counts.collect(), least))
     } else {
         // What was recorded in another turn as well counts in full.
         (Least { score: f64::MIN_POSITIVE, share: 1.0 }, f64::MIN_POSITIVE)
     };
-    let share = |score: f64| if score >= cut { least.share_of(score) * scale } else { 0.0 };
     let mut pays = Pays::default();
-    for of in counts().filter(|of| of.is_of_others) {
-        pays.others_ns += of.ns * share(of.score);
-        pays.variance += of.variance * share(of.score).powi(2);
-    }
-    for (moves, file) in moves.iter().zip(&judged) {
+    for ((moves, file), &scale) in moves.iter().zip(&judged).zip(scales) {
+        let end = if how.by_savings && scale <= 0.0 { f64::INFINITY } else { end };
+        let share = |score: f64| if score >= end { least.share_of(score) * scale } else { 0.0 };
+        let mut others = Sum::default();
+        for of in file.counts.iter().filter(|of| of.is_of_others) {
+            others.add(of, share(of.score));
+        }
+        pays.others.push(others.into());
         let kept = moves.iter().zip(&file.ranges);
-        let kept = kept.filter(|(_, range)| !how.by_savings || range.score_without(0.0) >= cut);
+        let kept = kept.filter(|(_, range)| !how.by_savings || range.score_without(0.0) >= end);
         pays.moves.push(kept.map(|(range, _)| *range).collect());
-        let parts = file.parts.iter().map(|(part, score)| (*part, share(*score)));
+        let parts = file.parts.iter().map(|(part, of)| (*part, share(of.score) * of.hot));
         pays.counted.push(Counted { parts: parts.collect() });
     }
     pays
 }
 
-/// The score from `least` on above which most is saved, some standard errors below the estimate; above all if that is nothing.
-fn cut(mut counts: Vec<Counts>, least: Least, scale: f64) -> f64 {
-    counts.sort_unstable_by(|a, b| b.score.total_cmp(&a.score));
-    let (mut best, mut cut) = (0.0, f64::INFINITY);
-    let (mut sum, mut variance) = (0.0, 0.0);
-    let equal = counts.chunk_by(|a, b| a.score == b.score);
-    for equal in equal.take_while(|equal| equal[0].score >= least.score) {
-        for of in equal {
-            let share = if of.is_of_others { least.share_of(of.score) * scale } else { 1.0 };
-            (sum, variance) = (sum + of.ns * share, variance + of.variance * share * share);
-        }
-        let surely = sum - ERRORS * f64::sqrt(variance);
-        // What was recorded whole is chosen in any case.
-        if surely > best || equal[0].score == f64::INFINITY {
-            (best, cut) = (surely, equal[0].score);
-        }
+impl Judged {
+    /// What counts if the turns that were not recorded count so much; if not at all, only what was recorded whole.
+    fn counts_by(&self, scale: f64) -> impl Iterator<Item = Counts> {
+        let counts = self.counts.iter().filter(move |of| scale > 0.0 || of.score == f64::INFINITY);
+        counts.map(move |of| match of.is_of_others {
+            true => Counts { ns: of.ns * scale, variance: of.variance * scale * scale, ..*of },
+            false => *of,
+        })
     }
-    cut
 }
 
-/// What these ranges (sorted, disjoint) of a file come to, of windows that were asked for as often as `least_heat`.
-fn judge(file: &Analysed, moves: &[ByteRange], least_heat: u64) -> Judged {
+/// What these ranges (sorted, disjoint) of the file with this index come to.
+fn judge(index: usize, file: &Analysed, moves: &[ByteRange], how: &How) -> Judged {
     if moves.is_empty() {
         return Judged::default();
     }
@@ -232,67 +205,44 @@ fn judge(file: &Analysed, moves: &[ByteRange], least_heat: u64) -> Judged {
         range.many_ns += share.most_ns.max(0.0);
     }
     let mut judged = Judged::default();
-    let heats = (least_heat > 0).then(|| Heats::of(file));
+    let heats = how.rival.map(|rival| Heats::of(file, rival));
+    let place = |share: &Share| file.turns[share.part].range.start / how.place_bytes;
     for of_turn in shares.chunk_by(|a, b| (a.range, a.turn) == (b.range, b.turn)) {
-        let range = &ranges[of_turn[0].range];
-        let alone = of_turn[0].turn != Recorded::MANY;
+        let (range, turn) = (&ranges[of_turn[0].range], of_turn[0].turn);
+        let alone = turn != Recorded::MANY;
         let sum: f64 = of_turn.iter().map(|share| share.saves_ns).sum();
         let without = range.score_without(range.many_ns + if alone { sum } else { 0.0 });
-        let is_hot = heats.as_ref().is_none_or(|heats| {
-            of_turn.iter().all(|share| heats.without(file, share.part) > least_heat)
+        let score = without.min(range.score_without(0.0));
+        let hot = heats.as_ref().map_or(1.0, |heats| {
+            let of_each = of_turn.iter().map(|share| heats.share_without(file, share.part));
+            of_each.fold(1.0, f64::min)
         });
-        let score = if is_hot { without.min(range.score_without(0.0)) } else { 0.0 };
-        let (mut others, mut variance) = (0.0, 0.0);
-        for share in of_turn {
-            let own = share.others_ns / share.ranges as f64;
-            others += own;
-            // As if each turn had the most of one.
-            variance += own * share.most_ns / share.ranges as f64;
-            judged.parts.push((share.part, score));
+        judged.parts.extend(of_turn.iter().map(|share| (share.part, Without { score, hot })));
+        for of_place in of_turn.chunk_by(|a, b| place(a) == place(b)) {
+            let (mut ns, mut variance) = (0.0, 0.0);
+            for share in of_place {
+                let own = share.others_ns / share.ranges as f64 * hot;
+                ns += own;
+                // As if each turn had the most of one.
+                variance += own * share.most_ns / share.ranges as f64;
+            }
+            let together = alone.then(|| (index, place(&of_place[0]), turn));
+            judged.counts.push(Counts { score, ns, together, variance, is_of_others: true });
         }
-        let variance = if alone { others * others } else { variance };
-        judged.counts.push(Counts { score, ns: others, variance, is_of_others: true });
     }
     // Of a request that touches several ranges, the least score of them.
-    judged.parts.sort_unstable_by(|a, b| (a.0, a.1).partial_cmp(&(b.0, b.1)).expect("no NaN"));
+    judged.parts.sort_unstable_by(|a, b| a.partial_cmp(b).expect("no NaN"));
     judged.parts.dedup_by_key(|(part, _)| *part);
     let own = |range: &Range| Counts {
         score: range.score_without(0.0),
         ns: range.recorded_ns - range.price_ns,
+        together: None,
         variance: 0.0,
         is_of_others: false,
     };
     judged.counts.extend(ranges.iter().map(own));
     judged.ranges = ranges;
     judged
-}
-
-/// How often windows were asked for in single turns.
-struct Heats {
-    /// By window and turn.
-    of: BTreeMap<(usize, u32), u64>,
-}
-
-impl Heats {
-    fn of(file: &Analysed) -> Self {
-        let mut of: BTreeMap<(usize, u32), u64> = BTreeMap::new();
-        for part in file.turns.iter().filter(|part| part.is_heat) {
-            let Recorded { turn, most, .. } = part.recorded;
-            let count = if turn == Recorded::MANY { most } else { part.count };
-            *of.entry((file.window_at(part.range.start), turn)).or_default() += u64::from(count);
-        }
-        Self { of }
-    }
-
-    /// How often the window of a part was asked for without its turn, and without the heaviest of many.
-    fn without(&self, file: &Analysed, part: usize) -> u64 {
-        let part = &file.turns[part];
-        let (window, turn) = (file.window_at(part.range.start), part.recorded.turn);
-        let of = |turn| self.of.get(&(window, turn)).copied().unwrap_or_default();
-        let many = of(Recorded::MANY);
-        let own = if turn == Recorded::MANY { many } else { many + of(turn) };
-        file.windows.get(window).map_or(0, |window| window.seen.saturating_sub(own))
-    }
 }
 
 /// What each of these ranges saves, and by what of it was recorded in which turn; by range and turn.
@@ -367,29 +317,27 @@ fn saved_by_each(file: &Analysed, moves: &[ByteRange]) -> Vec<f64> {
     before.iter().zip(after).map(|(before, after)| before - after).collect()
 }
 
-/// The nanoseconds that `moves` of a file save in all turns by their counts, and the variance of that.
-pub fn saved_by_turns(file: &Analysed, moves: &[ByteRange]) -> (f64, f64) {
+/// What `moves` of a file save in all turns by their counts.
+pub fn saved_by_turns(file: &Analysed, moves: &[ByteRange], place_bytes: u64) -> Estimate {
     if moves.is_empty() {
-        return (0.0, 0.0);
+        return Estimate::default();
     }
     let touched: Vec<ByteRange> =
         touching(&file.requests, moves).filter(|r| r.fetches > 0).map(|r| r.range).collect();
     let saved = saved_by_each(file, moves);
-    let mut by_turn: BTreeMap<u32, f64> = BTreeMap::new();
-    let mut variance = 0.0;
+    let mut sum = Sum::default();
     turns::each(touched.iter().copied().enumerate(), &file.turns, |n, _, parts| {
         for part in parts {
-            let ns = saved[n] * f64::from(part.count);
-            *by_turn.entry(part.recorded.turn).or_default() += ns;
-            if part.recorded.turn == Recorded::MANY {
-                variance += ns * saved[n] * f64::from(part.recorded.most);
-            }
+            let (ns, turn) = (saved[n] * f64::from(part.count), part.recorded.turn);
+            let alone = turn != Recorded::MANY;
+            let together = alone.then(|| (0, part.range.start / place_bytes, turn));
+            let variance = ns * saved[n] * f64::from(part.recorded.most);
+            let is_of_others = true;
+            sum.add(&Counts { score: 0.0, ns, together, variance, is_of_others }, 1.0);
         }
     });
-    let sum = by_turn.values().sum::<f64>() + file.slow.cured_ns(moves) as f64;
-    by_turn.remove(&Recorded::MANY);
-    variance += by_turn.values().map(|ns| ns * ns).sum::<f64>();
-    (sum, variance)
+    sum.ns += file.slow.cured_ns(moves) as f64;
+    sum.into()
 }
 
 /// Adds what is lost in ranges that are in one fragment and slow, to each request by the bytes that it has of the range.
@@ -420,47 +368,5 @@ fn add_slow(file: &Analysed, moves: &[ByteRange], ranges: &mut [Range], shares: 
         let others = each * f64::from(part.others());
         share.others_ns += others * share.ranges as f64;
         ranges[share.range].recorded_ns -= others;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn counts(score: f64, ns: f64, is_of_others: bool) -> Counts {
-        let variance = if is_of_others { ns * ns } else { 0.0 };
-        Counts { score, ns, variance, is_of_others }
-    }
-
-    #[test]
-    fn the_cut_is_where_most_is_saved_for_certain() {
-        let all = Least { score: 1.0, share: 1.0 };
-        // Ranges that were seen once do not pay for themselves, and of one alone that was seen twice nothing is certain.
-        let seen_once = [counts(64.0, -2.0, false); 100];
-        let chance = [counts(128.0, -1.0, false), counts(64.0, 126.0, true)];
-        assert_eq!(cut([&seen_once[..], &chance].concat(), all, 1.0), f64::INFINITY);
-        // Many that were seen again outweigh the others; those below the least score count for nothing.
-        let again = [counts(64.0, 126.0, true); 40];
-        assert_eq!(cut([&seen_once[..], &again].concat(), all, 1.0), 64.0);
-        let above = Least { score: 100.0, share: 1.0 };
-        assert_eq!(cut([&seen_once[..], &again].concat(), above, 1.0), f64::INFINITY);
-        // Of what has the score of the last one that fits, a share.
-        let last = Least { score: 64.0, share: 0.01 };
-        assert_eq!(cut([&seen_once[..], &again].concat(), last, 1.0), f64::INFINITY);
-        // What was recorded whole is chosen in any case.
-        assert_eq!(cut(vec![counts(f64::INFINITY, -1.0, false)], all, 1.0), f64::INFINITY);
-        assert_eq!(cut(Vec::new(), all, 1.0), f64::INFINITY);
-    }
-
-    #[test]
-    fn a_budget_ends_with_a_share_of_equal_ranges() {
-        let all = Least::of(&[(1, 3.0), (1, 2.0)], None);
-        assert_eq!([0.9, 1.0, 9.0].map(|score| all.share_of(score)), [0.0, 1.0, 1.0]);
-        let wanted = [(1, 9.0), (1, 2.0), (1, 2.0), (2, 2.0), (1, 1.5)];
-        let some = Least::of(&wanted[..2], Some(&wanted));
-        assert_eq!([1.5, 2.0, 9.0].map(|score| some.share_of(score)), [0.0, 0.25, 1.0]);
-        // Where everything was recorded whole, nothing is uncertain.
-        let whole = Least::of(&[(1, f64::INFINITY)], Some(&wanted));
-        assert_eq!((whole.score, whole.share), (1.0, 1.0));
     }
 }

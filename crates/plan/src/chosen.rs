@@ -5,6 +5,7 @@ use crate::between::Between;
 use crate::chance::{self, How};
 use crate::choose::{candidates, choose, joined};
 use crate::halves;
+use crate::heat;
 use crate::input::{Policy, Settings};
 use crate::requests::Request;
 use crate::select::{Analysed, Candidate, fragpicker};
@@ -33,9 +34,15 @@ impl Chosen {
     }
 
     /// The same; of a thinned out recording those that pay by more than chance.
-    pub fn of(analysed: &mut [Analysed], between: &Between, settings: &Settings) -> Self {
+    /// Places that were recorded at a time have so many bytes.
+    pub fn of(
+        analysed: &mut [Analysed],
+        between: &Between,
+        settings: &Settings,
+        place_bytes: u64,
+    ) -> Self {
         let mut chosen = if unseen::is_thinned(analysed) {
-            Self::by_more_than_chance(analysed, between, settings)
+            Self::by_more_than_chance(analysed, between, settings, place_bytes)
         } else {
             Self::by_counts(analysed, between, settings)
         };
@@ -50,6 +57,7 @@ impl Chosen {
         analysed: &mut [Analysed],
         between: &Between,
         settings: &Settings,
+        place_bytes: u64,
     ) -> Self {
         let by_savings = settings.policy == Policy::Gain;
         let by_counts = |analysed: &mut [Analysed]| {
@@ -58,36 +66,24 @@ impl Chosen {
             let unlimited = unlimited.map(|_| Settings { budget_bytes: None, ..settings.clone() });
             let wanted = unlimited
                 .map(|settings| with_slow(analysed, choose(analysed, between, &settings), None).0);
-            let least_heat = least_heat(analysed, &chosen.ranges, settings);
-            (chosen, How { by_savings, wanted, least_heat })
+            let rival = heat::rival(analysed, &chosen.ranges, &chosen.cold, settings);
+            (chosen, How { by_savings, wanted, rival, place_bytes })
         };
-        let scale = halves::scale(analysed, |files| {
+        let scales = halves::scales(analysed, place_bytes, |files| {
             let (chosen, how) = by_counts(files);
             (chosen.ranges, how)
         });
         let (mut chosen, how) = by_counts(analysed);
         let wanted = chosen.ranges.len();
-        let pays = chance::those_that_pay(analysed, chosen.ranges, how, scale);
+        let pays = chance::those_that_pay(analysed, chosen.ranges, how, &scales);
         chosen.ranges = candidates(pays.moves);
-        chosen.left_to_chance = wanted > 0 && (chosen.ranges.is_empty() || scale <= 0.0);
+        let counts = |c: &Candidate| scales[c.file] > 0.0;
+        chosen.left_to_chance = wanted > 0 && !chosen.ranges.iter().any(counts);
+        if chosen.left_to_chance {
+            // No budget would change that.
+            chosen.over_budget_bytes = 0;
+        }
         unseen::tell_apart(analysed, &mut chosen.cold, &pays.counted);
         chosen
     }
-}
-
-/// How often the windows were asked for at least from which these ranges were chosen; 0 if any were.
-fn least_heat(files: &[Analysed], chosen: &[Candidate], settings: &Settings) -> u64 {
-    let by_heat = settings.policy == Policy::Fragpicker && settings.budget_bytes.is_some();
-    let least = if by_heat {
-        let of = |c: &Candidate| {
-            let file = &files[c.file];
-            file.windows.get(file.window_at(c.range.start)).map(|window| window.seen)
-        };
-        chosen.iter().filter_map(of).min()
-    } else if settings.hot_fraction < 1.0 {
-        files.iter().flat_map(|file| &file.windows).map(|window| window.seen).min()
-    } else {
-        None
-    };
-    least.unwrap_or_default()
 }

@@ -19,6 +19,8 @@
 //! | [`slow`] | what reads lose in ranges that are slow in one fragment |
 //! | [`turns`] | of a thinned out recording, in which turns requests were recorded |
 //! | `chance` | which ranges pay for themselves by more than chance |
+//! | `cut` | where a choice by what ranges save for their price ends |
+//! | `heat` | whether a window would be hot without one of its turns |
 //! | `halves` | what one half of the turns chooses, judged by the other |
 //! | [`unseen`] | what a thinned out recording stands for, and has not seen |
 //! | [`outlook`] | one replay in time, and what each break costs |
@@ -44,11 +46,13 @@ mod choose;
 mod chosen;
 mod costs;
 pub mod curve;
+mod cut;
 mod explain;
 pub mod file;
 mod fit;
 pub mod fragments;
 mod halves;
+mod heat;
 pub mod input;
 pub mod make;
 pub mod merge;

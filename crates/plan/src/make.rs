@@ -28,6 +28,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The least bytes of a place that a recorder takes ([`Part`](crate::Part)).
+const LEAST_PLACE: u64 = 1 << 20;
 /// The most reasons that a summary has why costs are not those of a better source: a file system may have any number of
 /// subvolumes, each a device.
 const MOST_NOTES: usize = 4;
@@ -76,6 +78,7 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 /// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
     let thinned = Thinned::of(&survey);
+    let place_bytes = survey.part.map_or(LEAST_PLACE, |part| part.place_bytes.max(LEAST_PLACE));
     let Survey {
         mut files,
         devices,
@@ -106,7 +109,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let spaces = address_spaces(&devices);
     let between = Between::of(&mut analysed, |i| spaces[&kept[i].file.device]);
     let Chosen { ranges, over_budget_bytes, cold, left_to_chance } =
-        Chosen::of(&mut analysed, &between, settings);
+        Chosen::of(&mut analysed, &between, settings, place_bytes);
     let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
     let mut moves = moves(&ranges, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));

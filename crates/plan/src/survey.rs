@@ -43,6 +43,8 @@ pub struct Survey {
 pub struct Part {
     /// Its share, in millionths.
     pub places_ppm: u32,
+    /// Bytes of a place, an aligned region of a file.
+    pub place_bytes: u64,
     /// Reads that all disks below the recorded file systems have completed meanwhile, whoever issued them; `None` if one
     /// of them does not count its reads.
     pub device_reads: Option<u64>,

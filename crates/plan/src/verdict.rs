@@ -3,7 +3,8 @@
 //! It is worth it if it moves something and one replay lasts at least [`WORTH_SHARE`] less. If not, the reason is found
 //! by arithmetic, in this order:
 //!
-//! 1. `nothing-fragmented`: no access that was seen crosses a break.
+//! 1. `nothing-fragmented`: no access that was seen crosses a break. `not-seen-enough` instead, if what was not seen lasts more
+//!    than [`WORTH_SHARE`] of all.
 //! 2. `all-from-cache`: misses were recorded, and of the accesses that cross a break less than a hundredth reached the device.
 //!    `not-seen-enough` instead, if not all places were recorded at a time and that may be the reason ([`Thinned`]).
 //! 3. `hidden-behind-the-queue` or `device-does-not-care`: even if everything were contiguous, one replay would last less
@@ -99,6 +100,16 @@ fn share(whole: u128, less: u128) -> f64 {
     if whole == 0 { 0.0 } else { whole.saturating_sub(less) as f64 / whole as f64 }
 }
 
+/// The same of any two figures.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Seconds of one replay of what was seen, and of what was not.
+fn all_seconds(summary: &Summary) -> f64 {
+    summary.seconds_before + summary.unseen_seconds_before
+}
+
 /// Why nothing is worth moving.
 pub fn why(summary: &Summary, case: &Case) -> Why {
     let Outlook { now, contiguous_ns, alone, asked, reached, .. } = case.outlook;
@@ -116,7 +127,8 @@ pub fn why(summary: &Summary, case: &Case) -> Why {
         return Why::OverBudget;
     }
     if asked == 0 {
-        return Why::NothingFragmented;
+        let unseen = ratio(summary.unseen_seconds_before, all_seconds(summary));
+        return if unseen < WORTH_SHARE { Why::NothingFragmented } else { Why::NotSeenEnough };
     }
     // An imitated cache fetches once what was asked for, however often that was.
     let few =
@@ -140,13 +152,15 @@ pub fn why(summary: &Summary, case: &Case) -> Why {
 
 /// Sets the shares, and the verdict on whether the plan is worth it.
 pub fn judge(summary: &mut Summary, case: &Case, file_systems_bytes: u64) {
-    let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let saved = summary.requests_before.saturating_sub(summary.requests_after);
     summary.saved_share = ratio(saved as f64, summary.requests_before as f64);
     summary.seconds_saved = (summary.seconds_before - summary.seconds_after).max(0.0);
-    let time_share = ratio(summary.seconds_saved, summary.seconds_before);
+    let time_share = ratio(summary.seconds_saved, all_seconds(summary));
+    // Of a thinned out recording, what everything would come to.
+    let all_saved = summary.seconds_saved + summary.unseen_seconds_saved;
     summary.file_system_share = ratio(summary.bytes_to_move as f64, file_systems_bytes as f64);
-    let known = time_share >= WORTH_SHARE && !case.outlook.is_in_doubt();
+    let known =
+        ratio(all_saved, all_seconds(summary)) >= WORTH_SHARE && !case.outlook.is_in_doubt();
     summary.worth = summary.ranges > 0 && known && !case.left_to_chance;
     summary.why = (!summary.worth).then(|| why(summary, case));
     summary.verdict = match summary.why {

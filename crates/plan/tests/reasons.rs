@@ -75,7 +75,10 @@ fn reads_from_the_page_cache_weigh_nothing() {
     for (device_reads, why) in [(64 * 30, Why::NotSeenEnough), (64 * 29, Why::AllFromCache)] {
         let thinned = |survey, device_reads| {
             let device_reads = Some(device_reads);
-            Survey { part: Some(Part { places_ppm: 20_000, device_reads }), ..survey }
+            Survey {
+                part: Some(Part { places_ppm: 20_000, place_bytes: MIB, device_reads }),
+                ..survey
+            }
         };
         let s = leaves_it(thinned(seen(true), device_reads), why).summary;
         assert_eq!(s.verdict.contains("2.0 % of all places"), why == Why::NotSeenEnough, "{s:?}");
