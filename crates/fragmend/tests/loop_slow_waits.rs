@@ -73,37 +73,49 @@ fn longest_open_of(
     longest
 }
 
+/// The longest wait is at most this in one of three runs: another program may take the processors in one of them.
+fn assert_at_most(ms: u64, longest: impl Fn() -> Duration) {
+    let mut waits = Vec::new();
+    while waits.len() < 3 {
+        waits.push(longest());
+        if waits.last() < Some(&Duration::from_millis(ms)) {
+            return;
+        }
+    }
+    panic!("longer than {ms} ms: {waits:?}");
+}
+
 #[test]
 fn loop_an_open_does_not_wait_for_the_comparison() {
-    let longest = longest_open(&["--engine", "rewrite"], "copied", 400);
-    assert!(longest < Duration::from_millis(700), "{longest:?}");
+    assert_at_most(700, || longest_open(&["--engine", "rewrite"], "copied", 400));
 }
 
 #[test]
 fn loop_an_open_on_ext4_does_not_wait_for_what_is_read() {
-    let longest = longest_open(&[], "staged", 100);
-    assert!(longest < Duration::from_millis(400), "{longest:?}");
+    assert_at_most(400, || longest_open(&[], "staged", 100));
 }
 
 /// They are read one by one while blocks change places.
 #[test]
 fn loop_an_open_on_ext4_does_not_wait_for_pages_that_others_dropped() {
-    let longest = longest_open_of(&[], "staged", (Kind::Read, 100), |file| {
-        cache::drop_clean(file, 0..SIZE).unwrap();
+    assert_at_most(600, || {
+        longest_open_of(&[], "staged", (Kind::Read, 100), |file| {
+            cache::drop_clean(file, 0..SIZE).unwrap();
+        })
     });
-    assert!(longest < Duration::from_millis(600), "{longest:?}");
 }
 
 /// What others read ahead is in large folios, under which each block that changes places waits for a flush.
 #[test]
 fn loop_an_open_on_ext4_does_not_wait_for_flushes() {
-    let longest = longest_open_of(&[], "staged", (Kind::Flush, 50), |file| {
-        let mut bytes = [0; 64 << 10];
-        for at in (0..1 << 20).step_by(bytes.len()) {
-            file.read_exact_at(&mut bytes, at).unwrap();
-        }
+    assert_at_most(600, || {
+        longest_open_of(&[], "staged", (Kind::Flush, 50), |file| {
+            let mut bytes = [0; 64 << 10];
+            for at in (0..1 << 20).step_by(bytes.len()) {
+                file.read_exact_at(&mut bytes, at).unwrap();
+            }
+        })
     });
-    assert!(longest < Duration::from_millis(600), "{longest:?}");
 }
 
 /// Write requests that the disk completes in a second, each of at most 1 MiB or so.

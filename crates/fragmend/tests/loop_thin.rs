@@ -187,7 +187,8 @@ fn loop_behind_a_hole_that_was_punched_meanwhile_nothing_is_lost() {
         let lost: Vec<usize> =
             (0..256).filter(|n| found[n << 12..][..4096] != expected[n << 12..][..4096]).collect();
         assert_eq!(lost, [0; 0], "hole of {hole}, forced: {force}: {ended:?}");
-        let reasons = ["layout_changed", "failed"].map(|why| format!("\"reason\":\"{why}\""));
+        let reasons = ["layout_changed", "size_changed", "failed"];
+        let reasons = reasons.map(|why| format!("\"reason\":\"{why}\""));
         assert!(reasons.iter().any(|why| ended.stdout.contains(why)), "{ended:?}");
     }
 }
