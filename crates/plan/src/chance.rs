@@ -136,13 +136,13 @@ impl From<Sum> for Estimate {
 }
 
 /// Those of the chosen ranges that pay for themselves, and how much counts of what was recorded of them. What is promised of
-/// turns that were not recorded is scaled by that of its file in `scales`, from 0 to 1; by 0, nothing of the file is kept that
-/// was chosen by that.
+/// turns that were not recorded is scaled by that of its file in `scales`, from 0 to 1; if that is `None`, nothing of the file is
+/// kept that was chosen by that.
 pub fn those_that_pay(
     files: &[Analysed],
     chosen: Vec<Candidate>,
     how: How,
-    scales: &[f64],
+    scales: &[Option<f64>],
 ) -> Pays {
     let judge_all = |chosen: &[Candidate]| {
         let moves = by_file(files.len(), chosen);
@@ -166,7 +166,8 @@ pub fn those_that_pay(
     };
     let mut pays = Pays::default();
     for ((moves, file), &scale) in moves.iter().zip(&judged).zip(scales) {
-        let end = if how.by_savings && scale <= 0.0 { f64::INFINITY } else { end };
+        let end = if how.by_savings && scale.is_none() { f64::INFINITY } else { end };
+        let scale = scale.unwrap_or_default();
         let share = |score: f64| if score >= end { least.share_of(score) * scale } else { 0.0 };
         let mut others = Sum::default();
         for of in file.counts.iter().filter(|of| of.is_of_others) {
@@ -183,9 +184,12 @@ pub fn those_that_pay(
 }
 
 impl Judged {
-    /// What counts if the turns that were not recorded count so much; if not at all, only what was recorded whole.
-    fn counts_by(&self, scale: f64) -> impl Iterator<Item = Counts> {
-        let counts = self.counts.iter().filter(move |of| scale > 0.0 || of.score == f64::INFINITY);
+    /// What counts if the turns that were not recorded count so much; `None` if the file is left as it is but for what was recorded
+    /// whole.
+    fn counts_by(&self, scale: Option<f64>) -> impl Iterator<Item = Counts> {
+        let is_left = scale.is_none();
+        let scale = scale.unwrap_or_default();
+        let counts = self.counts.iter().filter(move |of| !is_left || of.score == f64::INFINITY);
         counts.map(move |of| match of.is_of_others {
             true => Counts { ns: of.ns * scale, variance: of.variance * scale * scale, ..*of },
             false => *of,

@@ -77,7 +77,7 @@ impl Chosen {
         let wanted = chosen.ranges.len();
         let pays = chance::those_that_pay(analysed, chosen.ranges, how, &scales);
         chosen.ranges = candidates(pays.moves);
-        let counts = |c: &Candidate| scales[c.file] > 0.0;
+        let counts = |c: &Candidate| scales[c.file].is_some();
         chosen.left_to_chance = wanted > 0 && !chosen.ranges.iter().any(counts);
         if chosen.left_to_chance {
             // No budget would change that.

@@ -43,6 +43,11 @@ impl InTurn {
         self.count.saturating_sub(self.recorded.times)
     }
 
+    /// The same if it stood for no others.
+    pub fn alone(&self) -> Self {
+        Self { count: self.recorded.times.min(self.count), ..*self }
+    }
+
     /// For how many it stands in what programs asked for.
     fn heat(&self) -> u32 {
         if self.is_heat { self.count } else { 0 }

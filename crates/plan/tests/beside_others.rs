@@ -90,3 +90,20 @@ fn overlapping_reads_are_not_made_slower_however_few_they_are() {
         }
     }
 }
+
+/// Reads of whole slots of one file on a disk: what moves ends within the file, but no read crosses there.
+#[test]
+fn reads_that_do_not_overlap_are_moved() {
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let slot = |_| (12, random.below(20) * 512 * KIB, 256 * KIB);
+    let reads = shuffled((0..10_000).map(slot).collect(), 50_000);
+    let load = Load { reads, ..load(0, 0, 0, 50_000) };
+    // All of it thinned out; most of it whole, and a little thinned out at the end.
+    let rates: [(&str, Rate); 2] =
+        [("1/64", LOWEST), ("whole first", |ns| if ns < 450_000_000 { 0 } else { 6 })];
+    for (name, rate) in rates {
+        for [promised, torn, _] in show(name, &load, rate) {
+            assert!(torn > 0.0 && (promised / torn - 1.0).abs() < 0.3, "{promised} of {torn}");
+        }
+    }
+}
