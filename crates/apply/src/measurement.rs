@@ -116,8 +116,8 @@ pub enum NotMeasured {
     Failed,
     /// The two layouts were measured by different clocks.
     ClocksDiffer,
-    /// The service that was watched again read less than half or more than twice as much as before, or wrote another share:
-    /// its time cannot be scaled.
+    /// The service that was watched again read less than half of what it had read before, or more than twice as much as it would
+    /// if it is as much quicker as predicted, or wrote another share: its time cannot be scaled.
     LoadDiffers,
     /// Of what the device read and wrote while the service was watched, too much was not the service's.
     OtherPrograms,

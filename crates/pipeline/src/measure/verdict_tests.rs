@@ -23,7 +23,7 @@ pub(in crate::measure) fn plan() -> Plan {
         reason: String::new(),
     };
     let mut plan = fragmend_plan::make(Survey::default(), &Settings::default());
-    plan.summary.seconds_before = 3.0;
+    (plan.summary.seconds_before, plan.summary.seconds_after) = (3.0, 2.9);
     plan.files = vec![PlannedFile {
         path: Path::new("/mnt/file").into(),
         file: FileId { device: 7, inode: 12, generation: 1 },

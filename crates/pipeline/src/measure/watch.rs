@@ -16,7 +16,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// The service may read so many times as much as before, or the so many-th part. What the time has besides, of writes and of
-/// other programs, is scaled with it, and what was read may no longer be of the same mix.
+/// other programs, is scaled with it, and what was read may no longer be of the same mix. A service that waits for its disk reads
+/// as much more as that is quicker: so much more is no other load.
 const SCALE: f64 = 2.0;
 /// So much of what the disks read and wrote may be others': they are busy with that too, and what it costs is not known.
 const OTHERS: f64 = 0.25;
@@ -113,22 +114,21 @@ impl Seen {
     }
 }
 
-/// By how much the time of the second watch is to be multiplied.
+/// By how much the time of the second watch is to be multiplied, of a service that is predicted to be so many times as quick.
 ///
 /// # Errors
 /// If it would not be that of the same load.
-fn scale(before: &Seen, after: &Seen) -> Result<f64, CouldNot> {
+fn scale(before: &Seen, after: &Seen, quicker: f64) -> Result<f64, CouldNot> {
     if before.done.read_bytes == 0 || after.done.read_bytes == 0 {
         let when = if before.done.read_bytes == 0 { "recorded" } else { "watched again" };
         let detail = format!("the service read nothing from its disk while it was {when}");
         return Err(CouldNot::new(NotMeasured::NothingToRead, detail));
     }
     same_clock(before.clock, after.clock)?;
-    let scale = before.done.read_bytes as f64 / after.done.read_bytes as f64;
-    if !(1.0 / SCALE..=SCALE).contains(&scale) {
+    let more = after.done.read_bytes as f64 / before.done.read_bytes as f64;
+    if !(1.0 / SCALE..=SCALE * quicker.max(1.0)).contains(&more) {
         let detail = format!(
-            "{:.2} times as much was read while the service was watched again: that is another load",
-            1.0 / scale
+            "{more:.2} times as much was read while the service was watched again: that is another load"
         );
         return Err(CouldNot::new(NotMeasured::LoadDiffers, detail));
     }
@@ -149,7 +149,7 @@ fn scale(before: &Seen, after: &Seen) -> Result<f64, CouldNot> {
         );
         return Err(CouldNot::new(NotMeasured::LoadDiffers, detail));
     }
-    Ok(scale)
+    Ok(1.0 / more)
 }
 
 /// Refuses times of different clocks.
@@ -178,8 +178,10 @@ pub fn watched_again(
     before: Result<Seen, CouldNot>,
     after: Result<Seen, CouldNot>,
 ) -> Measurement {
+    let predicted = predicted(plan, moved);
+    let quicker = predicted.seconds_before / predicted.seconds_after.max(f64::MIN_POSITIVE);
     let mut measurement = Measurement {
-        predicted: Some(predicted(plan, moved)),
+        predicted: Some(predicted),
         rounds: 1,
         in_flight: plan.summary.depth,
         ..empty(Method::WatchedAgain)
@@ -190,7 +192,7 @@ pub fn watched_again(
     }
     measurement.read_bytes_again = after.as_ref().ok().map(|after| after.done.read_bytes);
     let both = before.and_then(|before| Ok((before, after?)));
-    match both.and_then(|(before, after)| Ok((scale(&before, &after)?, before, after))) {
+    match both.and_then(|(before, after)| Ok((scale(&before, &after, quicker)?, before, after))) {
         Ok((scale, before, after)) => {
             let [now, then] = [before, after].map(|seen| seen.done.busy.as_secs_f64());
             measurement.measured = Some(Times::new(now, then * scale));

@@ -37,7 +37,7 @@ fn times_of_another_load_are_not_scaled() {
     for (before, after, why) in [
         (1000, 500, None),
         (1000, 499, Some(NotMeasured::LoadDiffers)),
-        (1000, 2001, Some(NotMeasured::LoadDiffers)),
+        (1000, 2101, Some(NotMeasured::LoadDiffers)),
         // The service rests, and something else reads a little.
         (4500, 1, Some(NotMeasured::LoadDiffers)),
         (1000, 0, Some(NotMeasured::NothingToRead)),
@@ -45,6 +45,13 @@ fn times_of_another_load_are_not_scaled() {
     ] {
         assert_eq!(refused(seen(100, before), seen(50, after)), why, "{before} {after}");
     }
+    // Three times as quick, it may read six times as much.
+    let mut quick = plan();
+    (quick.summary.seconds_before, quick.summary.seconds_after) = (3.0, 1.0);
+    let again = |mib| watched_again(&quick, &Moved::default(), Ok(seen(9, 100)), Ok(seen(9, mib)));
+    assert!(again(600).measured.is_some());
+    assert_eq!(again(601).not_measured, Some(NotMeasured::LoadDiffers));
+    assert_eq!(again(49).not_measured, Some(NotMeasured::LoadDiffers));
     let wrote = |mib: u64| {
         let mut seen = seen(100, 1000);
         (seen.done.written_bytes, seen.own.written_bytes) = (mib * MIB, mib * MIB);
