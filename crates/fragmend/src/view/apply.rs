@@ -15,6 +15,9 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Measures what a run has brought, by its summary and the ranges that it has moved.
+pub type Measure<'a> = dyn FnMut(&Summary, &Moved) -> Measurement + 'a;
+
 /// Applies a plan with progress, events and a closing table. With `measure`, the summary is reported once that has
 /// measured what the run has brought.
 ///
@@ -24,7 +27,7 @@ pub fn carry_out(
     plan: &dyn PlanSource,
     wanted: &Wanted,
     options: &Options,
-    measure: Option<&mut dyn FnMut(&Summary, &Moved) -> Measurement>,
+    measure: Option<&mut Measure>,
     ui: &Ui,
 ) -> anyhow::Result<Summary> {
     let stop = interrupt::install()?;

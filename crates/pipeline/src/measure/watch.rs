@@ -128,7 +128,8 @@ fn scale(before: &Seen, after: &Seen, quicker: f64) -> Result<f64, CouldNot> {
     let more = after.done.read_bytes as f64 / before.done.read_bytes as f64;
     if !(1.0 / SCALE..=SCALE * quicker.max(1.0)).contains(&more) {
         let detail = format!(
-            "{more:.2} times as much was read while the service was watched again: that is another load"
+            "{} bytes were read while the service was recorded, and {} while it was watched again: that is another load",
+            before.done.read_bytes, after.done.read_bytes
         );
         return Err(CouldNot::new(NotMeasured::LoadDiffers, detail));
     }
