@@ -141,11 +141,13 @@ fn replayed(card: &Card) {
 /// A service reads all the time, from before the first watch to after the second.
 fn watched_again(card: &Card) {
     let file = card.file("again");
-    // The service has the file open while ranges move.
-    let running = card.auto(&["--force", "--watch-again"], &file);
-    let code = "while :; do dd if=\"$1\" of=/dev/null bs=128K iflag=direct status=none; done";
+    // It rests between, so that it reads about as much in both watches on a busy machine as well.
+    let code =
+        "while :; do dd if=\"$1\" of=/dev/null bs=128K iflag=direct status=none; sleep 0.3; done";
     let mut service = Command::new("bash");
     let service = Running::start(service.args(["-c", code, "bash"]).arg(&file));
+    // The service has the file open while ranges move.
+    let running = card.auto(&["--force", "--watch-again"], &file);
     let finished = running.wait();
     drop(service);
     let said = finished.expect(&[0, 2]);
