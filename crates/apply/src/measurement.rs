@@ -9,8 +9,14 @@ pub struct Measurement {
     /// How it was measured.
     pub method: Method,
     /// What was predicted for these reads before anything moved; of a service that was watched again, for all that was
-    /// recorded.
+    /// recorded, and for what the recording stands for besides. Afterwards: once the ranges are contiguous that were moved.
     pub predicted: Option<Times>,
+    /// Ranges for which that is: those that were moved; all of the plan if none was.
+    #[serde(default)]
+    pub predicted_ranges: u64,
+    /// Ranges of the plan.
+    #[serde(default)]
+    pub planned_ranges: u64,
     /// Whether what is predicted for before anything moved was fitted to these reads, which were timed for the plan: then it is no
     /// prediction of their present time.
     #[serde(default)]
@@ -19,7 +25,15 @@ pub struct Measurement {
     pub measured: Option<Times>,
     /// Why not.
     pub not_measured: Option<NotMeasured>,
-    /// The same in words; empty if it was measured.
+    /// What was measured as saved, as a share of what was predicted. Absent where nothing was predicted to be saved, nothing
+    /// was measured, or `no_verdict` says why.
+    #[schemars(extend("x-unit" = "share"))]
+    #[serde(default)]
+    pub saved_of_predicted: Option<f64>,
+    /// Why what was measured does not say how much of the prediction has come true.
+    #[serde(default)]
+    pub no_verdict: Option<NoVerdict>,
+    /// Either reason in words; empty if there is none.
     #[serde(default)]
     pub detail: String,
     /// Whose clock measured.
@@ -100,4 +114,22 @@ pub enum NotMeasured {
     Interrupted,
     /// A read failed, or a file has changed meanwhile.
     Failed,
+    /// The two layouts were measured by different clocks.
+    ClocksDiffer,
+    /// The service that was watched again read less than half of what it had read before, or more than twice as much as it would
+    /// if it is as much quicker as predicted, or wrote another share: its time cannot be scaled.
+    LoadDiffers,
+    /// Of what the device read and wrote while the service was watched, too much was not the service's.
+    OtherPrograms,
+}
+
+/// Why there are measured times, and no verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoVerdict {
+    /// The rounds of both layouts differ by more than what was measured as saved, and by more than a tenth of what was
+    /// predicted.
+    Noise,
+    /// Other programs used the device while the reads were replayed.
+    OtherPrograms,
 }

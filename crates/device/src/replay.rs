@@ -6,7 +6,7 @@ use crate::probe::pace::{Manner, Pace};
 use crate::probe::reader::Failed;
 use crate::probe::ring::{DEPTH, timed};
 use crate::{profile, target};
-use fragmend_sys::block::BlockDevice;
+use fragmend_sys::block::{BlockDevice, Counters};
 use fragmend_sys::cache::next_data;
 use fragmend_sys::ring::ReadRing;
 use rustix::fs::{SeekFrom, seek};
@@ -111,6 +111,20 @@ pub struct Done {
     pub busy: Duration,
     /// Bytes read.
     pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+impl std::ops::Add for Done {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            busy: self.busy + other.busy,
+            read_bytes: self.read_bytes + other.read_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+        }
+    }
 }
 
 impl std::ops::Sub for Done {
@@ -120,6 +134,7 @@ impl std::ops::Sub for Done {
         Self {
             busy: self.busy.saturating_sub(earlier.busy),
             read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
         }
     }
 }
@@ -147,7 +162,7 @@ impl Busy {
     /// # Errors
     /// When the kernel does not count it, or the clock cannot be read.
     pub fn done(&self) -> io::Result<Done> {
-        let read_bytes = self.disk.counters()?.read_bytes;
+        let Counters { read_bytes, written_bytes, .. } = self.disk.counters()?;
         let busy = match self.clock.read().map_err(io::Error::other)? {
             Some(ns) => Duration::from_nanos(ns),
             None => {
@@ -158,7 +173,7 @@ impl Busy {
                 Duration::from_millis(ticks.ok_or_else(absent)?)
             }
         };
-        Ok(Done { busy, read_bytes })
+        Ok(Done { busy, read_bytes, written_bytes })
     }
 }
 

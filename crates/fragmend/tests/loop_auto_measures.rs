@@ -134,16 +134,20 @@ fn replayed(card: &Card) {
     assert!((saved[0] - saved[1]).abs() < 0.15 * saved[1], "{found}");
     let noise = found["noise"].as_f64().unwrap();
     assert!(noise < 0.15, "{found}");
+    let share = found["saved_of_predicted"].as_f64().unwrap_or_else(|| panic!("{found}"));
+    assert!((share - saved[1] / saved[0]).abs() < 1e-9, "{found}");
 }
 
 /// A service reads all the time, from before the first watch to after the second.
 fn watched_again(card: &Card) {
     let file = card.file("again");
-    // The service has the file open while ranges move.
-    let running = card.auto(&["--force", "--watch-again"], &file);
-    let code = "while :; do dd if=\"$1\" of=/dev/null bs=128K iflag=direct status=none; done";
+    // It rests between, so that it reads about as much in both watches on a busy machine as well.
+    let code =
+        "while :; do dd if=\"$1\" of=/dev/null bs=128K iflag=direct status=none; sleep 0.3; done";
     let mut service = Command::new("bash");
     let service = Running::start(service.args(["-c", code, "bash"]).arg(&file));
+    // The service has the file open while ranges move.
+    let running = card.auto(&["--force", "--watch-again"], &file);
     let finished = running.wait();
     drop(service);
     let said = finished.expect(&[0, 2]);
@@ -162,23 +166,72 @@ fn by_the_clock_of_its_costs(card: &Card) {
     replayed_by("wall", card, &file);
 }
 
+/// A disk with files of fragments of 4 KiB.
+fn disk(files: &[&str]) -> (Image, Vec<PathBuf>) {
+    let image = Image::ext4(256 * MIB);
+    image.set_queue("rotational", "1");
+    let paths: Vec<PathBuf> = files.iter().map(|name| image.path().join(name)).collect();
+    for path in &paths {
+        interleaved(path, SIZE, &[4096], true).unwrap();
+    }
+    image.sync();
+    (image, paths)
+}
+
+/// Starts `auto` on a disk; these files are read while it watches.
+fn auto(image: &Image, args: &[&str], files: &[PathBuf]) -> Running {
+    let mut command = Command::new(FRAGMEND);
+    command.args(["auto", "--yes", "--json", "--duration", "2s"]).args(args).arg(image.path());
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = Running::start(command).wait_until_it_says(WATCHING);
+    for path in files {
+        replay::replay(path, &replay::sequential(SIZE), Mode::Direct).unwrap();
+    }
+    running
+}
+
+#[test]
+fn loop_what_is_left_alone_is_not_predicted() {
+    let (image, paths) = disk(&["open", "free"]);
+    let held = File::open(&paths[0]).unwrap();
+    let found = measurement(auto(&image, &[], &paths).wait(), &[2]);
+    let (ranges, planned) = (&found["predicted_ranges"], &found["planned_ranges"]);
+    let [ranges, planned] = [ranges, planned].map(|n| n.as_u64().unwrap());
+    assert!(0 < ranges && ranges < planned, "{found}");
+    // Two files that are read alike: half of the requests is as it was.
+    let predicted = &found["predicted"];
+    let saved = seconds(predicted, "seconds_saved") / seconds(predicted, "seconds_before");
+    assert!((0.2..0.6).contains(&saved), "{found}");
+    drop(held);
+}
+
+#[test]
+fn loop_a_service_that_rests_when_it_is_watched_again_is_not_compared() {
+    let (image, paths) = disk(&["file"]);
+    // All the time.
+    let little = image.path().join("little");
+    std::fs::write(&little, [1; 4096]).unwrap();
+    image.sync();
+    let code =
+        "while :; do dd if=\"$1\" of=/dev/null bs=4K iflag=direct status=none; sleep 0.1; done";
+    let mut service = Command::new("bash");
+    let service = Running::start(service.args(["-c", code, "bash"]).arg(&little));
+    let found = measurement(auto(&image, &["--watch-again"], &paths).wait(), &[0]);
+    drop(service);
+    assert_eq!(
+        (&found["not_measured"], &found["measured"], &found["saved_of_predicted"]),
+        (&"load-differs".into(), &Value::Null, &Value::Null),
+        "{found}"
+    );
+}
+
 #[test]
 fn loop_what_cannot_be_measured_says_why_and_is_no_failure() {
     // A file that another program has open is left alone, so nothing moves.
-    let image = Image::ext4(256 * MIB);
-    image.set_queue("rotational", "1");
-    let path = image.path().join("file");
-    interleaved(&path, SIZE, &[4096], true).unwrap();
-    image.sync();
-    let auto = |args: &[&str]| {
-        let mut command = Command::new(FRAGMEND);
-        command.args(["auto", "--yes", "--json", "--duration", "2s"]).args(args).arg(image.path());
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let running = Running::start(command).wait_until_it_says(WATCHING);
-        replay::replay(&path, &replay::sequential(SIZE), Mode::Direct).unwrap();
-        running
-    };
-    let held = File::open(&path).unwrap();
+    let (image, paths) = disk(&["file"]);
+    let path = &paths[0];
+    let auto = |args: &[&str]| auto(&image, args, &paths);
+    let held = File::open(path).unwrap();
     let found = measurement(auto(&[]).wait(), &[2]);
     assert_eq!(
         (&found["not_measured"], &found["measured"]),
@@ -187,11 +240,11 @@ fn loop_what_cannot_be_measured_says_why_and_is_no_failure() {
     assert!(found["predicted"]["seconds_before"].as_f64().unwrap() > 0.0, "{found}");
     drop(held);
     // Stopped in the middle of the moves.
-    let fragments = extents(&path);
+    let fragments = extents(path);
     let running = auto(&["--rate", "1M"]);
     let moves = (0..3000).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
-        extents(&path) < fragments
+        extents(path) < fragments
     });
     assert!(moves, "nothing moves for a minute");
     running.signal(Signal::INT);
@@ -201,5 +254,5 @@ fn loop_what_cannot_be_measured_says_why_and_is_no_failure() {
     let found = measurement(auto(&[]).wait(), &[0]);
     assert_eq!((&found["clock"], &found["not_measured"]), (&"wall".into(), &Value::Null));
     assert!(seconds(&found["measured"], "seconds_before") > 0.0 && found["noise"].is_f64());
-    assert!(is_intact(&path, SIZE).unwrap());
+    assert!(is_intact(path, SIZE).unwrap());
 }

@@ -4,7 +4,7 @@ use crate::survey::MOST_ORDERED;
 use crate::{Error, Event, Observer};
 use fragmend_sys::output::{self, Audience, Output};
 use fragmend_trace::record::{Options, Summary};
-use fragmend_trace::{Existing, Filter, Order, Trace, TraceError};
+use fragmend_trace::{Existing, Filter, Op, Order, Trace, TraceError};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,6 +80,16 @@ impl Recording {
         let order = Some(Order { up_to: MOST_ORDERED, cold });
         let everything = Filter { order, turns: true, ..Filter::default() };
         Ok(fragmend_trace::read_open(&self.file, &self.options.output, &everything)?)
+    }
+
+    /// What was read from the device and written, without its order.
+    ///
+    /// # Errors
+    /// As [`trace`](Self::trace).
+    pub(crate) fn counts(&self) -> Result<Trace, Error> {
+        let ops = vec![Op::Read, Op::Miss, Op::Write];
+        let filter = Filter { ops, fold_if_misses: true, turns: true, ..Filter::default() };
+        Ok(fragmend_trace::read_open(&self.file, &self.options.output, &filter)?)
     }
 }
 

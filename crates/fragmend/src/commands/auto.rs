@@ -12,7 +12,7 @@ use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
 use fragmend_apply::Summary;
-use fragmend_pipeline::measure::{Watched, may_time, nothing_moved};
+use fragmend_pipeline::measure::{Moved, Watched, may_time, nothing_moved};
 use fragmend_pipeline::{Error, Event, Recording, Survey, plan_file};
 use fragmend_plan::{CurvePoint, Plan, Settings};
 use fragmend_report::{Unit, human};
@@ -23,6 +23,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Options of `fragmend auto`.
@@ -85,13 +86,14 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         refuse_to_overwrite(plan, plan_file::is_at, "plan")?;
     }
     let mut recording = Recording::new(args.paths.clone(), args.duration, trace.as_deref())?;
-    let watched = args.watch_again.then(|| Watched::begin(&args.paths));
-    watch(&mut recording, args.duration, stop, ui)?;
-    let watched = watched.map(|watched| watched.and_then(|watched| watched.end()));
+    let mut watched = args.watch_again.then(|| Watched::begin(&args.paths));
+    let disks = watched.as_mut().and_then(|watched| watched.as_mut().ok());
+    watch(&mut recording, disks, args.duration, stop, ui)?;
     if stopped() {
         ui.note("stopped while watching; nothing was moved");
         return Ok(Exit::INCOMPLETE);
     }
+    let watched = watched.map(|watched| watched.and_then(|watched| watched.end(&recording)));
 
     let settings = args.choice.settings(args.sharing);
     let read = || recording.trace(settings.assume_cold);
@@ -120,9 +122,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         (None, None) => Before::Nothing(nothing_moved()),
     };
     let mut before = Some(before);
-    let mut measure = |summary: &Summary| {
+    let mut measure = |summary: &Summary, moved: &Moved| {
         let before = before.take().expect("it is measured once");
-        before.meets(summary, &planned, args, stop, ui)
+        before.meets(summary, (&planned, moved), args, stop, ui)
     };
     let summary = view::apply::carry_out(&planned, &wanted, &options, Some(&mut measure), ui)?;
     // The same accesses by the same costs, on the layout as it is now.
@@ -143,20 +145,28 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     Ok(view::apply::exit_of(&summary) | spent)
 }
 
-/// Records with progress.
+/// Records with progress, and looks at `disks` for as long.
 fn watch(
     recording: &mut Recording,
+    disks: Option<&mut Watched>,
     length: Duration,
     stop: &AtomicBool,
     ui: &Ui,
 ) -> Result<(), Error> {
     let bar = ui.progress(Some(length.as_secs()), "{wide_bar} {eta} left, {msg}");
+    let disks = Mutex::new(disks);
+    let with_disks = |what: fn(&mut Watched)| {
+        let mut disks = disks.lock().unwrap_or_else(PoisonError::into_inner);
+        disks.as_deref_mut().map(what)
+    };
     let recorded = recording.run(stop, &|event| match event {
         Event::Watching => {
+            with_disks(Watched::begin_anew);
             let long = humantime::format_duration(length);
             bar.suspend(|| ui.announce(format!("watching for {long}")));
         }
         Event::Recorded(progress) => {
+            with_disks(Watched::look);
             bar.set_position(progress.elapsed.as_secs());
             bar.set_message(format!("{} accesses", human(progress.events as f64, Unit::Count)));
         }

@@ -7,12 +7,16 @@ use crate::ui::{Ui, has_reader};
 use fragmend_apply::{Event, Listener, Measurement, Options, Outcome, Summary};
 use fragmend_engines::begin::Wanted;
 use fragmend_layout::{SkipReason, printable};
+use fragmend_pipeline::measure::Moved;
 use fragmend_plan::PlanSource;
 use fragmend_report::{Unit, figures, human, table};
 use indicatif::ProgressBar;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Measures what a run has brought, by its summary and the ranges that it has moved.
+pub type Measure<'a> = dyn FnMut(&Summary, &Moved) -> Measurement + 'a;
 
 /// Applies a plan with progress, events and a closing table. With `measure`, the summary is reported once that has
 /// measured what the run has brought.
@@ -23,7 +27,7 @@ pub fn carry_out(
     plan: &dyn PlanSource,
     wanted: &Wanted,
     options: &Options,
-    measure: Option<&mut dyn FnMut(&Summary) -> Measurement>,
+    measure: Option<&mut Measure>,
     ui: &Ui,
 ) -> anyhow::Result<Summary> {
     let stop = interrupt::install()?;
@@ -32,12 +36,14 @@ pub fn carry_out(
         "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left, {msg}",
     );
     let (out, holds_summary) = (Outlet::output(), measure.is_some());
-    let mut teller = Teller { out, bar, ui, stop, broken: None, holds_summary };
+    let moved = holds_summary.then(Moved::default);
+    let mut teller = Teller { out, bar, ui, stop, broken: None, holds_summary, moved };
     let summary = fragmend_pipeline::apply(plan, wanted, options, stop, &mut teller);
     teller.bar.finish_and_clear();
     let mut summary = summary?;
     if let Some(measure) = measure {
-        summary.measurement = Some(measure(&summary));
+        let moved = teller.moved.take().unwrap_or_default();
+        summary.measurement = Some(measure(&summary, &moved));
         teller.holds_summary = false;
         let mut teller = &mut teller;
         teller.tell(Event::Summary(summary.clone()));
@@ -65,12 +71,15 @@ struct Teller<'a> {
     broken: Option<anyhow::Error>,
     /// The summary is reported later.
     holds_summary: bool,
+    /// The ranges that were moved, where that is to be measured.
+    moved: Option<Moved>,
 }
 
 impl Listener for &mut Teller<'_> {
     fn tell(&mut self, event: Event) {
         if let Event::Range(receipt) = &event {
             self.bar.inc(receipt.length);
+            self.moved.iter_mut().for_each(|moved| moved.note(receipt));
             if receipt.outcome == Outcome::Moved {
                 self.bar.set_message(receipt.path.printable());
             }

@@ -58,11 +58,18 @@ pub fn write(measurement: &Measurement, out: &mut impl Write) -> io::Result<()> 
     if m.predicted.is_some() || m.measured.is_some() {
         table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
     }
-    if let (Some(predicted), Some(measured)) = (&m.predicted, &m.measured)
-        && predicted.seconds_saved > 0.0
-    {
-        let share = measured.seconds_saved / predicted.seconds_saved;
+    if m.predicted_ranges < m.planned_ranges {
+        writeln!(
+            out,
+            "predicted after is for the {} of {} planned ranges that were moved",
+            m.predicted_ranges, m.planned_ranges
+        )?;
+    }
+    if let Some(share) = m.saved_of_predicted {
         writeln!(out, "saved: {} of what was predicted", human(share, Unit::Share))?;
+    }
+    if m.no_verdict.is_some() {
+        writeln!(out, "no verdict: {}", printable(&m.detail))?;
     }
     if m.fitted {
         writeln!(
@@ -91,7 +98,7 @@ fn beside(seconds: f64, longest: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fragmend_apply::measurement::NotMeasured;
+    use fragmend_apply::measurement::{NoVerdict, NotMeasured};
 
     fn text(measurement: &Measurement) -> String {
         let mut out = Vec::new();
@@ -104,9 +111,13 @@ mod tests {
         let measured = Measurement {
             method: Method::Replayed,
             predicted: Some(Times::new(0.2, 0.0742)),
+            predicted_ranges: 1,
+            planned_ranges: 6,
             fitted: true,
             measured: Some(Times::new(0.1, 0.12)),
             not_measured: None,
+            saved_of_predicted: Some(-0.159),
+            no_verdict: None,
             detail: String::new(),
             clock: Some(MeasuredBy::Wall),
             noise: Some(0.031),
@@ -122,14 +133,25 @@ mod tests {
             "40 of 1000 recorded reads replayed, 5.0 MiB, 1 in flight, the median of 3 rounds, by the clock on the wall:",
             "predicted  200.0 ms   74.2 ms  125.8 ms",
             "measured   100.0 ms  120.0 ms  -20.0 ms",
+            "predicted after is for the 1 of 6 planned ranges that were moved",
             "saved: -15.9 % of what was predicted",
             "predicted before is fitted: the plan was made with the time of these reads",
             "the rounds differ by 3.1 %",
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
+        let unclear = Measurement {
+            saved_of_predicted: None,
+            no_verdict: Some(NoVerdict::Noise),
+            detail: "the rounds differ".into(),
+            ..measured.clone()
+        };
+        let told = text(&unclear);
+        assert!(told.contains("measured   100.0 ms") && !told.contains("saved:"), "{told}");
+        assert!(told.contains("\nno verdict: the rounds differ\n"), "{told}");
         let missing = Measurement {
             measured: None,
+            saved_of_predicted: None,
             noise: None,
             clock: None,
             not_measured: Some(NotMeasured::Refused),

@@ -6,18 +6,24 @@
 //! | [`sample`] | the recorded reads, and what is predicted for them |
 //! | `surveyed` | its files, as long as they are those that were surveyed |
 //! | [`watch`] | a service that is watched again |
+//! | `own` | what the service had its disks do, of all that they did |
+//! | [`moved`] | the ranges that were moved, for which is predicted |
+//! | `verdict` | how much of what was predicted was saved, if that can be told |
 //!
 //! The same reads are replayed past the page cache on both layouts, some rounds each; or the service is watched
 //! again. What could not be measured is no error: the [`Measurement`] says why.
 
+mod moved;
+mod own;
 mod reads;
 mod sample;
 mod surveyed;
+mod verdict;
 mod watch;
 
 use crate::event::{LeftOut, Replayed};
 use crate::{Event, Observer};
-use fragmend_apply::measurement::{MeasuredBy, Measurement, Method, NotMeasured, Times};
+use fragmend_apply::measurement::{MeasuredBy, Measurement, Method, NotMeasured};
 use fragmend_device::probe::clock::ClockKind;
 use fragmend_device::replay::{FileRead, Replayer};
 use fragmend_plan::{Basis, Device, OneMore, Plan};
@@ -27,9 +33,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use moved::Moved;
 use reads::{Read, Run};
 pub use sample::Sample;
-pub use watch::{Watched, watched_again};
+pub use verdict::replayed;
+pub use watch::{Seen, Watched, watched_again};
 
 /// Rounds on each layout. On a served drive they differ only by what else reads it.
 pub const ROUNDS: u32 = 3;
@@ -85,10 +93,14 @@ impl Rounds {
         self.seconds[self.seconds.len() / 2]
     }
 
-    /// How far they are apart, as a share of the median.
+    /// Seconds by which they are apart.
+    fn spread(&self) -> f64 {
+        self.seconds[self.seconds.len() - 1] - self.seconds[0]
+    }
+
+    /// The same as a share of the median.
     fn noise(&self) -> f64 {
-        let (least, most) = (self.seconds[0], self.seconds[self.seconds.len() - 1]);
-        (most - least) / self.median().max(f64::MIN_POSITIVE)
+        self.spread() / self.median().max(f64::MIN_POSITIVE)
     }
 }
 
@@ -168,10 +180,13 @@ fn control(sample: &Sample, runs: &[Run], stop: &AtomicBool) -> Result<f64, Coul
     Ok(round()?.min(round()?).as_secs_f64())
 }
 
-/// Bytes that the disks have read and written so far.
+/// Bytes that the disks have read and written so far; file systems may share one.
 fn counted_bytes(disks: &[Disk]) -> u64 {
+    let first = |(n, disk): &(usize, &Disk)| {
+        !disks[..*n].iter().any(|known| known.below.disk() == disk.below.disk())
+    };
     let of = |disk: &Disk| disk.below.counters().map_or(0, |c| c.read_bytes + c.written_bytes);
-    disks.iter().map(of).sum()
+    disks.iter().enumerate().filter(first).map(|(_, disk)| of(disk)).sum()
 }
 
 /// What one more request of a read costs where the data is now, by the [replayed](replay) rounds on the present layout, and by
@@ -274,43 +289,17 @@ impl Disk {
     }
 }
 
-/// A measurement of a sample that was replayed.
-pub fn replayed(
-    sample: &Sample,
-    before: Result<Rounds, CouldNot>,
-    after: Result<Rounds, CouldNot>,
-) -> Measurement {
-    let (reads, read_bytes) = sample.size();
-    let (now, then) = sample.predicted();
-    let predicted = (reads > 0).then(|| Times::new(now, then));
-    let mut measurement = Measurement {
-        reads,
-        read_bytes,
-        predicted,
-        fitted: sample.is_fitted(),
-        rounds: ROUNDS,
-        recorded_reads: sample.recorded,
-        in_flight: sample.in_flight(),
-        ..empty(Method::Replayed)
-    };
-    match before.and_then(|before| Ok((before, after?))) {
-        Ok((before, after)) => {
-            measurement.measured = Some(Times::new(before.median(), after.median()));
-            measurement.noise = Some(before.noise().max(after.noise()));
-            measurement.clock = Some(before.clock);
-        }
-        Err(why) => refuse(&mut measurement, why),
-    }
-    measurement
-}
-
 fn empty(method: Method) -> Measurement {
     Measurement {
         method,
         predicted: None,
+        predicted_ranges: 0,
+        planned_ranges: 0,
         fitted: false,
         measured: None,
         not_measured: None,
+        saved_of_predicted: None,
+        no_verdict: None,
         detail: String::new(),
         clock: None,
         noise: None,

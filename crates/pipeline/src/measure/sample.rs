@@ -5,7 +5,7 @@
 //! same ones with the planned ranges contiguous; both at the depth at which they are replayed.
 
 use super::reads::{self, Read, Run, Source};
-use super::{CouldNot, Rounds};
+use super::{CouldNot, Moved, Rounds};
 use fastrand::Rng;
 use fragmend_apply::measurement::NotMeasured;
 use fragmend_layout::{
@@ -85,6 +85,18 @@ impl Sample {
             (file.file, ranges)
         });
         (self.moves, self.one_more) = (moves.collect(), one_more);
+    }
+
+    /// Predicts from now on for those ranges of this plan alone that were moved, if any was, by the same costs.
+    pub fn predict_for_moved(&mut self, plan: &Plan, moved: &Moved) {
+        if moved.ranges(plan) == 0 {
+            return;
+        }
+        let moves = plan.files.iter().map(|file| {
+            let ranges = file.ranges.iter().filter(|range| moved.has(&file.path, range));
+            (file.file, ranges.map(|range| range.range()).collect())
+        });
+        self.moves = moves.collect();
     }
 
     /// What one more request of a read costs where the data is now, by the rounds on the present layout; by the device
@@ -332,4 +344,4 @@ fn contiguous(file: &SurveyedFile) -> Layout {
 
 #[cfg(test)]
 #[path = "sample_tests.rs"]
-mod tests;
+pub(super) mod tests;

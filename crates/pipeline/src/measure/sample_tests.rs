@@ -37,7 +37,7 @@ fn read(range: ByteRange) -> Read {
     Read { file: 0, range, missed: false }
 }
 
-fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
+pub(in crate::measure) fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
     let file = file(Vec::new());
     let range = |(from, to): &(u64, u64)| ByteRange { start: from * BLOCK, end: to * BLOCK };
     let moves = HashMap::from([(file.layout.file, moves.iter().map(range).collect())]);
