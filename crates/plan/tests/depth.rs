@@ -87,11 +87,12 @@ fn depths(together: u64, others: u64) -> Vec<f64> {
 
 #[test]
 fn a_recording_has_one_depth_before_and_after_a_move_and_for_each_of_its_files() {
-    assert_eq!(depths(1, 0), [1.0; 6]);
-    assert_eq!(depths(1, 7), [8.0; 6]);
     // A batch of ten, each of which meets half of the others.
-    assert_eq!(depths(10, 0), [5.5; 6]);
-    assert_eq!(depths(10, 1), [15.5; 6]);
+    for (together, others, depth) in [(1, 0, 1.0), (1, 7, 8.0), (10, 0, 5.5), (10, 1, 15.5)] {
+        let found = depths(together, others);
+        // The mean of several files is rounded.
+        assert!(found.iter().all(|d| (d / depth - 1.0).abs() < 1e-9), "{found:?}, {depth}");
+    }
 }
 
 /// A disk did what the trace has of it, or a little more; the file was in one or in four fragments then, and is in either now.
@@ -100,7 +101,7 @@ fn others_are_told_from_fragments_that_were_mended_since() {
     let disk = CostModel::guessed(DeviceKind::Disk);
     let apart = placed(&[10 * GB, 20 * GB, 30 * GB, 40 * GB]);
     let whole = placed(&[0, 1, 2, 3].map(|n| 10 * GB + n * 64 * KIB));
-    let reads: support::Ranked = (1..=100).map(|rank| (read(0, 256 * KIB, 1), 2 * rank)).collect();
+    let reads: support::Ranked = (1..=100).map(|rank| (read(0, 256 * KIB, 1), rank)).collect();
     let accesses = reads.iter().map(|(read, _)| *read).collect();
     let seen = FileAccesses { accesses, ..FileAccesses::of(apart.file) };
     let plan = |layout: &Layout, load: ObservedLoad| -> Summary {
