@@ -62,8 +62,9 @@ fn depth(trace: &Path, below: &Path) -> f64 {
 fn loop_one_recording_has_one_depth() {
     let image = image();
     let [many, few] = ["many", "few"].map(|name| image.path().join(name));
-    let trace =
-        recorded(&image, 0, &|| run("python3", ["-c", ALONE, image.path().to_str().unwrap()]));
+    let trace = recorded(&image, 0, &|| {
+        drop(run("python3", ["-c", ALONE, image.path().to_str().unwrap()]))
+    });
     let depths = || [image.path(), &many, &few].map(|path| depth(&trace, path));
     let before = depths();
     println!("{before:?}");
@@ -97,16 +98,20 @@ fn loop_depth_is_how_many_read() {
     ] {
         for (file, places_shift) in [(&many, 0), (&few, 0), (&few, 2)] {
             let args = ["rw=randread", "bs=128k", "direct=1", "size=8M", "time_based", "runtime=1"];
-            let args = [&args, &["group_reporting"], load].concat();
-            let trace = recorded(&image, places_shift, &|| drop(fio::run(file, &args)));
-            let load = fragmend_trace::read_meta(&trace).unwrap().loads.remove(0);
-            let (requests, bursts) = (load.reads(), load.read_bursts);
-            let found = depth(&trace, file);
-            println!(
-                "{reads} of {file:?}, 1/{}: {found:.2} ({requests} in {bursts}, {:?})",
-                1 << places_shift,
-                load.bursts_before
-            );
+            let args = [&args[..], &["group_reporting"], load].concat();
+            let once = || {
+                let trace = recorded(&image, places_shift, &|| {
+                    let _ = fio::run(file, &args);
+                });
+                let load = fragmend_trace::read_meta(&trace).unwrap().loads.remove(0);
+                let (requests, bursts) = (load.reads(), load.read_bursts);
+                let found = depth(&trace, file);
+                println!("{reads}, 1/{}: {found:.2} ({requests} in {bursts})", 1 << places_shift);
+                found
+            };
+            // On a busy machine, readers wait for the processor most of the time, and a read may be begun anew in its middle.
+            let about = |found: &f64| (reads / 3.0..=reads * 1.5).contains(found);
+            assert!((0..4).map(|_| once()).any(|found| about(&found)), "{reads} of {file:?}");
         }
     }
 }
