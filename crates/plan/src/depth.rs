@@ -17,16 +17,16 @@ use std::sync::Arc;
 const MOST_OTHERS: f64 = 1.25;
 
 /// What was recorded of the devices.
-pub(crate) struct Observed<'a> {
+pub(crate) struct Observed {
     /// What they answered, by the device number of the file system.
-    pub loads: &'a BTreeMap<u64, ObservedLoad>,
+    pub loads: BTreeMap<u64, ObservedLoad>,
     /// Of that, the reads of the trace.
-    pub recorded: &'a BTreeMap<u64, RecordedReads>,
+    pub recorded: BTreeMap<u64, RecordedReads>,
     /// Whether the trace has what missed the page cache.
     pub misses: bool,
 }
 
-impl Observed<'_> {
+impl Observed {
     /// Puts the depth that was seen on each device into its costs. On a device that seeks and has done more than the reads of
     /// the trace, the ways between those are forgotten, and the result is true.
     pub fn enter(
@@ -36,7 +36,7 @@ impl Observed<'_> {
         analysed: &mut [Analysed],
     ) -> bool {
         let mut any_others = false;
-        for (device, load) in self.loads {
+        for (device, load) in &self.loads {
             let Some(of_device) = costs.get_mut(device) else { continue };
             let mut files: Vec<&mut Analysed> = kept
                 .iter()

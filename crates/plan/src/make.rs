@@ -103,8 +103,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         analyse(file, basis, settings, costs)
     });
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
-    let observed = Observed { loads: &loads, recorded: &recorded, misses };
-    let others = observed.enter(&mut costs, &kept, &mut analysed);
+    let others = Observed { loads, recorded, misses }.enter(&mut costs, &kept, &mut analysed);
     analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
 
     let spaces = address_spaces(&devices);
