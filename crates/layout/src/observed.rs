@@ -48,25 +48,39 @@ pub struct ObservedLoad {
 impl ObservedLoad {
     /// Requests of reads.
     pub fn reads(&self) -> u64 {
-        // A trace may say anything.
-        let counts = self.requests.iter().filter(|r| !r.write).map(|r| r.count);
-        counts.fold(0, u64::saturating_add)
+        self.reads_and_bytes().0
     }
 
-    /// How many reads of programs were in flight at a time, on average, if each was split into `requests` requests
-    /// on average; at least 1. `None` if no read was seen.
+    /// Requests of reads, and their bytes.
+    pub fn reads_and_bytes(&self) -> (u64, u64) {
+        let reads = self.requests.iter().filter(|r| !r.write);
+        // A trace may say anything.
+        reads.fold((0, 0), |(count, bytes): (u64, u64), r| {
+            (count.saturating_add(r.count), bytes.saturating_add(r.bytes))
+        })
+    }
+
+    /// How many reads of programs were in flight at a time, on average, if there were so many `reads` in the requests of the
+    /// load (which may be unknown: 0), each of one or more requests; at least 1. `None` if no read was seen.
     ///
-    /// A burst of more requests than one read has is several reads that a program issued together: beside what was in flight
-    /// before, each of them meets half of the others, on average. Reads of which a part is done are in flight as others are:
-    /// where only requests were counted, each read counts as the part of its requests that is not done.
-    pub fn depth(&self, requests: f64) -> Option<f64> {
+    /// Where there were more reads than bursts, a burst is several reads that a program issued together: beside what was
+    /// in flight before, each of them meets half of the others, on average. Where there were fewer, bursts are those of others,
+    /// or a part of a read was done before the rest was issued. Reads of which a part is done are in flight as others
+    /// are: where only requests were counted, each read counts as the part of its requests that is not done.
+    pub fn depth(&self, reads: f64) -> Option<f64> {
         let bursts = self.read_bursts.max(1) as f64;
-        let reads = self.reads() as f64 / bursts / requests.max(1.0);
+        let requests = self.reads() as f64;
+        // What is read of holes, or comes from one compressed extent, is no request of its own.
+        let reads = reads.min(requests);
+        let in_burst = (reads / bursts).max(1.0);
         let before = match self.bursts_before {
-            Some(before) => before as f64 / bursts * reads.max(1.0),
-            None => self.in_flight_before as f64 / bursts / requests.max(1.0),
+            Some(before) => before as f64 / bursts * in_burst,
+            None => {
+                let per_read = if reads > 0.0 { requests / reads } else { 1.0 };
+                self.in_flight_before as f64 / bursts / per_read.max(1.0)
+            }
         };
-        let together = (reads - 1.0).max(0.0) / 2.0;
+        let together = (in_burst - 1.0) / 2.0;
         (self.read_bursts > 0).then_some(1.0 + before + together)
     }
 }
@@ -94,33 +108,35 @@ mod tests {
 
     #[test]
     fn depth_is_of_reads_however_they_are_split() {
-        let load = |read_bursts, in_flight_before| ObservedLoad {
-            read_bursts,
+        let load = |count, in_flight_before| ObservedLoad {
+            read_bursts: 10,
             in_flight_before,
+            requests: vec![ObservedRequests {
+                write: false,
+                up_to_bytes: 4096,
+                up_to_in_flight: 128,
+                count,
+                bytes: count * 4096,
+                in_flight: count * 40,
+                total_ns: 1,
+            }],
             ..ObservedLoad::default()
         };
-        assert_eq!(load(0, 0).depth(1.0), None);
-        // One program that waits for each of its reads.
-        assert_eq!(load(10, 0).depth(32.0), Some(1.0));
+        assert_eq!(ObservedLoad::default().depth(1.0), None);
+        // One program that waits for each of its reads, of 32 requests.
+        assert_eq!(load(320, 0).depth(10.0), Some(1.0));
         // 31 others of one request each, and 3 others of 8 each.
-        assert_eq!(load(10, 310).depth(1.0), Some(32.0));
-        assert_eq!(load(10, 240).depth(8.0), Some(4.0));
+        assert_eq!(load(10, 310).depth(10.0), Some(32.0));
+        assert_eq!(load(80, 240).depth(10.0), Some(4.0));
         // A program that issues 9 reads of 8 requests each, and waits for all of them.
-        let requests = vec![ObservedRequests {
-            write: false,
-            up_to_bytes: 4096,
-            up_to_in_flight: 128,
-            count: 720,
-            bytes: 720 * 4096,
-            in_flight: 720 * 40,
-            total_ns: 1,
-        }];
-        let together = ObservedLoad { requests, ..load(10, 0) };
-        assert_eq!(together.depth(8.0), Some(5.0));
+        assert_eq!(load(720, 0).depth(90.0), Some(5.0));
         // Of each read in flight half of the requests are done; and each burst is nine reads.
-        let parts = ObservedLoad { bursts_before: Some(30), ..load(10, 120) };
-        assert_eq!((parts.depth(8.0), load(10, 120).depth(8.0)), (Some(4.0), Some(2.5)));
-        let together = ObservedLoad { bursts_before: Some(10), ..together };
-        assert_eq!(together.depth(8.0), Some(14.0));
+        let before = |bursts, load| ObservedLoad { bursts_before: Some(bursts), ..load };
+        let parts = before(30, load(80, 120));
+        assert_eq!((parts.depth(10.0), load(80, 120).depth(10.0)), (Some(4.0), Some(2.5)));
+        assert_eq!(before(10, load(720, 0)).depth(90.0), Some(14.0));
+        // Of these bursts the trace has one read, or none; and it has reads that were no requests.
+        assert_eq!([0.0, 1.0, 10.0].map(|reads| parts.depth(reads)), [Some(4.0); 3]);
+        assert_eq!(load(10, 0).depth(1e9), Some(1.0));
     }
 }

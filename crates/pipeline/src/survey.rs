@@ -10,7 +10,7 @@ mod slow;
 
 use crate::{Error, Event, Observer};
 use fragmend_engines::engine;
-use fragmend_layout::{FileId, Layout, Skip, SkipReason};
+use fragmend_layout::{FileId, Layout, ObservedLoad, Skip, SkipReason};
 use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Part, SlowFile, Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
@@ -36,6 +36,8 @@ pub fn survey(
 ) -> Result<Survey, Error> {
     match trace {
         Some(trace) => {
+            // Those of all files, whichever are below the paths.
+            let recorded = observed::of_disks(&trace.meta, &trace.files);
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
             survey.misses = trace.meta.has_misses();
             survey.unread = trace.skipped;
@@ -49,6 +51,10 @@ pub fn survey(
             survey.part = sampling.map(part);
             survey.ordered = trace.ordered;
             survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
+            let of_load = |(number, load): (&u64, &ObservedLoad)| {
+                Some((*number, *recorded.get(&load.device)?))
+            };
+            survey.recorded = survey.loads.iter().filter_map(of_load).collect();
             Ok(survey)
         }
         None => walked(paths, observe),

@@ -7,6 +7,7 @@
 use crate::file::Device;
 use crate::fragments::Bill;
 use crate::input::Settings;
+use crate::recorded::RecordedReads;
 use crate::select::price::Price;
 use fragmend_layout::{CostModel, CostSource, ObservedLoad, Split, Undetermined, Unseeking};
 use rustc_hash::FxHashMap;
@@ -109,12 +110,12 @@ impl Costs {
         }
     }
 
-    /// The same at the depth of `load`, in which a read was so many requests on average, and this share of the reads
-    /// was of streams.
+    /// The same at the depth of `load`, in which these reads were.
     #[must_use]
-    pub fn at_depth_of(mut self, load: &ObservedLoad, requests: f64, streamed: f64) -> Self {
-        if let Some(depth) = load.depth(requests) {
+    pub fn at_depth_of(mut self, load: &ObservedLoad, reads: &RecordedReads) -> Self {
+        if let Some(depth) = load.depth(reads.reads) {
             (self.depth, self.depth_seen) = (depth, true);
+            let streamed = reads.streamed / reads.reads.max(1.0);
             self.streams = in_flight_of_streams(depth, streamed).filter(|_| !self.seeks());
         }
         self
@@ -278,10 +279,12 @@ mod tests {
     fn depth_is_what_was_seen_or_one() {
         let costs = Costs::of(&Device::example(), None, &Settings::default());
         assert_eq!((costs.depth, costs.depth_seen), (1.0, false));
-        let nothing = costs.clone().at_depth_of(&ObservedLoad::default(), 1.0, 0.0);
+        let nothing =
+            costs.clone().at_depth_of(&ObservedLoad::default(), &RecordedReads::default());
         assert_eq!((nothing.depth, nothing.depth_seen), (1.0, false));
-        let load = ObservedLoad { read_bursts: 2, in_flight_before: 24, ..ObservedLoad::default() };
-        let costs = costs.at_depth_of(&load, 4.0, 0.0);
+        let bursts_before = Some(6);
+        let load = ObservedLoad { read_bursts: 2, bursts_before, ..ObservedLoad::default() };
+        let costs = costs.at_depth_of(&load, &RecordedReads::default());
         assert_eq!((costs.depth, costs.depth_seen), (4.0, true));
         // A clock says what the model says.
         let split = Split { requests: 4, ..Split::whole(1 << 17) };

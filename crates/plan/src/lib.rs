@@ -14,6 +14,8 @@
 //! | [`readahead`] | what the page cache fetches for buffered reads |
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
 //! | [`costs`] | what reads cost on each device, at the depth that was seen |
+//! | `recorded` | the reads of a trace, whatever is planned for |
+//! | `depth` | how many reads were in flight, and whether others than the trace's were among them |
 //! | [`fragments`] | how a request is split and what it costs, now and after a move |
 //! | [`ways`], [`between`] | the way of a disk's head from one read to the next, within a file and from one to another |
 //! | [`slow`] | what reads lose in ranges that are slow in one fragment |
@@ -47,6 +49,7 @@ mod chosen;
 mod costs;
 pub mod curve;
 mod cut;
+mod depth;
 mod explain;
 pub mod file;
 mod fit;
@@ -59,6 +62,7 @@ pub mod merge;
 pub mod outlook;
 mod parallel;
 pub mod readahead;
+mod recorded;
 pub mod requests;
 pub mod select;
 pub mod slow;
@@ -78,6 +82,7 @@ pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
 pub use fragments::Bill;
 pub use input::{Basis, Policy, Settings};
 pub use make::{make, with_curve};
+pub use recorded::RecordedReads;
 pub use requests::Request;
 pub use slow::{SlowFile, SlowRange};
 pub use source::{PlanFile, PlanSource};

@@ -6,6 +6,7 @@ use crate::choose::by_file;
 use crate::chosen::Chosen;
 use crate::costs::{Costs, OneMore, Timed};
 use crate::curve::{CurvePoint, curve};
+use crate::depth::Observed;
 use crate::explain::entries;
 use crate::file::{Device, FORMAT, Plan, Summary};
 use crate::fit;
@@ -37,8 +38,6 @@ const MOST_NOTES: usize = 4;
 const NO_ORDER: &str = "the order of the accesses is not known, so that the way from one read to the next is not counted";
 /// The same, where most of what the disk did between the reads of a trace is not in it.
 const OTHERS: &str = "other programs read the disk meanwhile, so that the way from one read to the next is not known, and not counted";
-/// Where a disk has done so many times the reads of a trace, others were between them.
-const MOST_OTHERS: f64 = 1.25;
 /// The longest planned range, in bytes.
 pub const LONGEST_RANGE: u64 = 8 << 20;
 
@@ -85,6 +84,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         left_alone,
         misses,
         loads,
+        recorded,
         unread,
         ordered,
         timed,
@@ -103,7 +103,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         analyse(file, basis, settings, costs)
     });
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
-    let others = at_depth(&mut costs, &loads, &kept, &mut analysed);
+    let others = Observed { loads, recorded, misses }.enter(&mut costs, &kept, &mut analysed);
     analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
 
     let spaces = address_spaces(&devices);
@@ -190,47 +190,6 @@ fn address_spaces(devices: &[Device]) -> BTreeMap<u64, u64> {
         _ => d.device,
     };
     devices.iter().map(of).zip(devices).map(|(space, d)| (d.device, space)).collect()
-}
-
-/// Puts the depth that was seen on each device into its costs. On a device that seeks and has done more than the reads of the
-/// trace, the ways between those are forgotten, and the result is true.
-fn at_depth(
-    costs: &mut BTreeMap<u64, Arc<Costs>>,
-    loads: &BTreeMap<u64, ObservedLoad>,
-    kept: &[Kept],
-    analysed: &mut [Analysed],
-) -> bool {
-    let mut any_others = false;
-    for (device, load) in loads {
-        let Some(of_device) = costs.get_mut(device) else { continue };
-        let on_it = |(k, _): &(&Kept, &mut Analysed)| k.file.device == *device;
-        let (mut fetches, mut streamed, mut requests) = (0u128, 0u128, 0u128);
-        let (mut ranked, mut last) = (0, 0);
-        for (_, file) in kept.iter().zip(analysed.iter_mut()).filter(on_it) {
-            let fetched = file.requests.iter().filter(|r| r.fetches > 0);
-            file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
-                fetches += u128::from(r.fetches);
-                streamed += u128::from(r.fetches) * u128::from(r.streamed);
-                requests += u128::from(r.fetches) * u128::from(split.requests);
-            });
-            let (of_file, last_of_file) = file.ways.ranked();
-            (ranked, last) = (ranked + of_file, last_of_file.max(last));
-        }
-        // Of what the trace has, a part may be of files that are not planned for.
-        let part = ranked as f64 / f64::from(last.max(1));
-        let others = ranked > 0 && load.reads() as f64 * part > requests as f64 * MOST_OTHERS;
-        any_others |= others;
-        let [requests, streamed] = [requests, streamed].map(|n| n as f64 / fetches.max(1) as f64);
-        *of_device = Arc::new(Costs::clone(of_device).at_depth_of(load, requests, streamed));
-        let files = kept.iter().zip(analysed.iter_mut()).filter(on_it);
-        files.for_each(|(_, file)| {
-            file.costs = Arc::clone(of_device);
-            if others {
-                file.ways = Ways::default();
-            }
-        });
-    }
-    any_others
 }
 
 /// Puts into the summary where its costs come from.

@@ -6,6 +6,7 @@
 use crate::costs::Timed;
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
+use crate::recorded::RecordedReads;
 use crate::slow::SlowRange;
 use crate::wear::Drive;
 use fragmend_layout::{Access, FileAccesses, ObservedLoad, Recorded};
@@ -30,6 +31,8 @@ pub struct Survey {
     pub ordered: bool,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,
+    /// Of the reads in `loads`, those of the trace, also of files that are not planned for; by the same number.
+    pub recorded: BTreeMap<u64, RecordedReads>,
     /// What fragments cost where they are, if recorded reads were timed.
     pub timed: Timed,
     /// If what reached a device was recorded in a part of all places at a time.

@@ -141,7 +141,7 @@ fn a_queue_hides_splits() {
     });
     let survey = || support::survey(&halves, &every_window(100), &hidden);
     assert!(plan(survey()).summary.worth);
-    let deep = leaves_it(deep(survey(), 4 * 31), Why::HiddenBehindTheQueue).summary;
+    let deep = leaves_it(deep(survey(), 31), Why::HiddenBehindTheQueue).summary;
     assert!((deep.depth - 32.0).abs() < 1e-9 && deep.depth_seen, "{}", deep.depth);
 }
 

@@ -135,7 +135,7 @@ fn loop_times_and_depths_are_those_of_the_reader() {
         let in_flight = sum(&load, false, |r| r.in_flight) as f64 / count as f64;
         let (p50, mean) = (figures.read.p50.as_nanos() as f64, figures.read.mean.as_nanos() as f64);
         let law = ns * figures.read.iops / 1e9;
-        let seen = load.depth(1.0).unwrap();
+        let seen = load.depth(count as f64).unwrap();
         println!(
             "{args:?}: {count} reads in {lasted:?}, {ns:.0} ns each (fio's median {p50:.0}, mean {mean:.0}), {in_flight:.1} in \
              flight, by Little's law {law:.1}, {:.1} when a burst began, {} bursts",
@@ -172,7 +172,7 @@ fn loop_reads_in_flight_are_counted_whole() {
         let by_requests = 1.0 + load.in_flight_before as f64 / load.read_bursts as f64 / 16.0;
         // Where requests are done before the last one of a read is issued, a read is several bursts.
         let bursts = load.read_bursts as f64 / reads;
-        let depth = load.depth(16.0).unwrap();
+        let depth = load.depth(reads).unwrap();
         println!(
             "{reads} reads, {bursts:.2} bursts each, depth {depth:.2}, by requests {by_requests:.2}"
         );
@@ -207,7 +207,7 @@ for n in range(50): assert os.preadv(f, [buffer], n << 20) == 1 << 20
     assert!(lost <= few && reads >= all - few, "{reads} of {all} seen, {lost} lost");
     assert!(load.counted_reads >= Some(all), "{load:?}");
     // A request may be done before the last one is issued: then there are more bursts, but nothing else is in flight.
-    let depth = load.depth(reads as f64 / READS as f64).unwrap();
+    let depth = load.depth(READS as f64).unwrap();
     println!("{reads} requests in {} bursts, depth {depth:.2}", load.read_bursts);
     assert!((READS..=reads).contains(&load.read_bursts), "{}", load.read_bursts);
     assert!((1.0..2.0).contains(&depth), "{depth}");

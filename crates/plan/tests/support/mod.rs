@@ -125,9 +125,10 @@ pub fn survey_in_order(layout: &Layout, accesses: Ranked, cost: &CostModel) -> S
     Survey { files: vec![file], devices: vec![device], ordered: true, ..Survey::default() }
 }
 
-/// With a depth that was seen: so many others in flight when a read of one request began.
+/// With a depth that was seen: so many others in flight when a read began.
 pub fn deep(mut survey: Survey, others: u64) -> Survey {
-    let load = ObservedLoad { read_bursts: 1, in_flight_before: others, ..ObservedLoad::default() };
+    let bursts_before = Some(others);
+    let load = ObservedLoad { read_bursts: 1, bursts_before, ..ObservedLoad::default() };
     survey.loads.insert(DEVICE, load);
     survey
 }
