@@ -68,10 +68,30 @@ impl Replayer {
     ) -> io::Result<Option<Duration>> {
         let bytes = reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum();
         let read = || self.ring.elapsed_across(&self.files, reads, depth, ended);
-        timed(&self.clock, &mut self.pace, bytes, read).map_err(|failed| match failed {
-            Failed::Io(error) => error,
-            other => io::Error::other(other),
-        })
+        timed(&self.clock, &mut self.pace, bytes, read).map_err(of_failed)
+    }
+
+    /// The same as one thread does them that reads through the page cache: each once the one before is done, but one that
+    /// `is_ahead` (by its index) before the one that it continues is waited for.
+    ///
+    /// # Errors
+    /// As [`Self::elapsed`].
+    pub fn elapsed_in_order(
+        &mut self,
+        reads: &[FileRead],
+        is_ahead: &dyn Fn(usize) -> bool,
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
+        let bytes = reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum();
+        let read = || self.ring.elapsed_in_order(&self.files, reads, is_ahead, ended);
+        timed(&self.clock, &mut self.pace, bytes, read).map_err(of_failed)
+    }
+}
+
+fn of_failed(failed: Failed) -> io::Error {
+    match failed {
+        Failed::Io(error) => error,
+        other => io::Error::other(other),
     }
 }
 

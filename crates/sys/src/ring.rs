@@ -69,6 +69,14 @@ struct Flight {
     failed: Option<io::Error>,
 }
 
+impl Flight {
+    /// No read yet, of at most so many at a time.
+    fn new(slots: u32) -> Self {
+        let asked = vec![0; slots as usize];
+        Self { free: (0..slots).rev().collect(), in_flight: 0, asked, failed: None }
+    }
+}
+
 /// A read to be issued.
 #[derive(Clone, Copy)]
 struct Queued {
@@ -186,6 +194,64 @@ impl ReadRing {
         self.carry_out(reads, depth, ended)
     }
 
+    /// The same reads as a program causes that reads through the page cache: each read is issued once the one before has been waited
+    /// for, and waited for itself before the next is issued; but one that `is_ahead` (by its index) is issued before
+    /// the one before it is waited for, and waited for only when the next one that is ahead has been issued.
+    ///
+    /// # Errors
+    /// As [`Self::elapsed`].
+    ///
+    /// # Panics
+    /// As [`Self::elapsed_across`].
+    pub fn elapsed_in_order(
+        &mut self,
+        files: &[File],
+        reads: &[(usize, u64, u32)],
+        is_ahead: &dyn Fn(usize) -> bool,
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
+        if self.buffers.leaked {
+            return Err(io::Error::other("the ring failed before"));
+        }
+        let mut flight = Flight::new(self.slots);
+        // By slot: the read that it was last used for.
+        let mut last: Vec<Option<usize>> = vec![None; self.slots as usize];
+        let (mut before, mut cut) = (None, false);
+        let begun = Instant::now();
+        for (n, (file, at, bytes)) in reads.iter().enumerate() {
+            cut |= ended();
+            if cut || flight.failed.is_some() {
+                break;
+            }
+            while flight.free.is_empty() {
+                self.wait(1)?;
+                self.reap(&mut flight);
+            }
+            let Some(slot) = flight.free.pop() else { break };
+            let fd = files[*file].as_raw_fd();
+            self.push(slot, Queued { fd, at: *at, bytes: *bytes, priority: 0 });
+            (flight.asked[slot as usize], last[slot as usize]) = (*bytes, Some(n));
+            flight.in_flight += 1;
+            self.wait(0)?;
+            self.reap(&mut flight);
+            let awaited = if is_ahead(n) { before } else { Some((slot, n)) };
+            while let Some((slot, n)) = awaited
+                && last[slot as usize] == Some(n)
+                && !flight.free.contains(&slot)
+            {
+                self.wait(1)?;
+                self.reap(&mut flight);
+            }
+            before = Some((slot, n));
+        }
+        while flight.in_flight > 0 {
+            self.wait(flight.in_flight as usize)?;
+            self.reap(&mut flight);
+        }
+        let elapsed = begun.elapsed();
+        flight.failed.map_or(Ok((!cut).then_some(elapsed)), Err)
+    }
+
     fn carry_out(
         &mut self,
         mut rest: impl ExactSizeIterator<Item = Queued>,
@@ -196,12 +262,7 @@ impl ReadRing {
             return Err(io::Error::other("the ring failed before"));
         }
         let depth = depth.clamp(1, self.slots);
-        let mut flight = Flight {
-            free: (0..depth).rev().collect(),
-            in_flight: 0,
-            asked: vec![0; depth as usize],
-            failed: None,
-        };
+        let mut flight = Flight::new(depth);
         let mut cut = false;
         let begun = Instant::now();
         loop {
@@ -333,6 +394,25 @@ mod tests {
         // The first file has one page.
         let error = ring.elapsed_across(&files, &[(0, 4096, 4096)], 4, &|| false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn reads_in_order_are_all_done_more_of_them_than_slots() {
+        let mut file = tempfile();
+        file.write_all(&[1; 1 << 16]).unwrap();
+        let mut ring = ReadRing::new(tempfile(), 2, 4096).unwrap();
+        let files = [file];
+        let reads: Vec<_> = (0..16).map(|n| (0, n * 4096, 4096)).collect();
+        let is_aheads: [fn(usize) -> bool; 3] = [|_| false, |n| n % 4 > 1, |_| true];
+        for is_ahead in is_aheads {
+            let lasted = ring.elapsed_in_order(&files, &reads, &is_ahead, &|| false).unwrap();
+            assert!(lasted.is_some_and(|lasted| lasted > Duration::ZERO));
+            let ended = ring.elapsed_in_order(&files, &reads, &is_ahead, &|| true).unwrap();
+            assert_eq!(ended, None);
+            let behind = [reads[0], (0, 1 << 16, 4096), reads[1]];
+            let error = ring.elapsed_in_order(&files, &behind, &is_ahead, &|| false).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
     }
 
     #[test]

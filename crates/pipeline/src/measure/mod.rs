@@ -27,7 +27,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use reads::{Read, Run};
+use reads::{InFlight, Read, Run};
 pub use sample::Sample;
 pub use watch::{Watched, watched_again};
 
@@ -270,7 +270,13 @@ impl Disk {
 
     fn elapsed(&mut self, run: &Run, ended: &dyn Fn() -> bool) -> io::Result<Option<Duration>> {
         let reads = self.reads(run);
-        self.replayer.elapsed(&reads, run.in_flight, ended)
+        match run.in_flight {
+            InFlight::AsRead => {
+                let is_ahead = run.are_ahead();
+                self.replayer.elapsed_in_order(&reads, &|n| is_ahead[n], ended)
+            }
+            InFlight::Always(depth) => self.replayer.elapsed(&reads, depth, ended),
+        }
     }
 }
 

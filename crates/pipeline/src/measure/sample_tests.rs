@@ -44,7 +44,11 @@ fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
     let whole = ByteRange { start: 0, end: 8 * BLOCK };
     Sample {
         files: vec![file],
-        runs: vec![Run { device: 7, in_flight, reads: vec![read(whole); 10] }],
+        runs: vec![Run {
+            device: 7,
+            in_flight: InFlight::Always(in_flight),
+            reads: vec![read(whole); 10],
+        }],
         devices: vec![device()],
         loads: BTreeMap::from([(7, ObservedLoad::default())]),
         settings: Settings::default(),
@@ -161,7 +165,8 @@ fn what_reached_the_device_is_replayed_within_limits() {
     let imitated = blocks(Basis::AssumedCold);
     assert!(imitated.len() == 3 && imitated[0].1 >= 1, "{imitated:?}");
     let range = ByteRange { start: 0, end: 1 << 20 };
-    let mut runs = vec![Run { device: 7, in_flight: 1, reads: vec![read(range); 100] }];
+    let mut runs =
+        vec![Run { device: 7, in_flight: InFlight::Always(1), reads: vec![read(range); 100] }];
     limit(&mut runs);
     assert_eq!(runs[0].reads.len() as u64, MOST_BYTES >> 20);
 }
