@@ -308,7 +308,7 @@ mod tests {
         // Half of the reads are of streams, and more is in flight on average than one beside each of these.
         assert_eq!(in_flight_of_streams(1.9, 0.5, false), None);
         assert_eq!(in_flight_of_streams(1.9, 0.5, true), Some(2.0));
-        assert_eq!(in_flight_of_streams(1.4, 0.5, false), Some(1.8));
+        assert_eq!(in_flight_of_streams(1.25, 0.5, false), Some(1.5));
         assert_eq!(in_flight_of_streams(1.0, 0.5, true), None);
         assert_eq!(in_flight_of_streams(3.1, 0.5, true), None);
     }
