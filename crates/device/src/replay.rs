@@ -12,6 +12,7 @@ use fragmend_sys::ring::ReadRing;
 use rustix::fs::{SeekFrom, seek};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 /// A read: the index of its file, its offset and its bytes, both in whole blocks of the file.
@@ -71,19 +72,18 @@ impl Replayer {
         timed(&self.clock, &mut self.pace, bytes, read).map_err(of_failed)
     }
 
-    /// The same as one thread does them that reads through the page cache: each once the one before is done, but one that
-    /// `is_ahead` (by its index) before the one that it continues is waited for.
+    /// The same, each as soon as those that it `needs` are done, a range of the indices of earlier ones.
     ///
     /// # Errors
     /// As [`Self::elapsed`].
     pub fn elapsed_in_order(
         &mut self,
         reads: &[FileRead],
-        is_ahead: &dyn Fn(usize) -> bool,
+        needs: &[Range<usize>],
         ended: &dyn Fn() -> bool,
     ) -> io::Result<Option<Duration>> {
         let bytes = reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum();
-        let read = || self.ring.elapsed_in_order(&self.files, reads, is_ahead, ended);
+        let read = || self.ring.elapsed_in_order(&self.files, reads, needs, ended);
         timed(&self.clock, &mut self.pace, bytes, read).map_err(of_failed)
     }
 }

@@ -4,6 +4,7 @@
 use io_uring::{IoUring, opcode, types};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -194,55 +195,49 @@ impl ReadRing {
         self.carry_out(reads, depth, ended)
     }
 
-    /// The same reads as a program causes that reads through the page cache: each read is issued once the one before has been waited
-    /// for, and waited for itself before the next is issued; but one that `is_ahead` (by its index) is issued before
-    /// the one before it is waited for, and waited for only when the next one that is ahead has been issued.
+    /// The same, but each read is issued as soon as those before it are issued and those that it `needs`, a range of their
+    /// indices, are done.
     ///
     /// # Errors
     /// As [`Self::elapsed`].
     ///
     /// # Panics
-    /// As [`Self::elapsed_across`].
+    /// As [`Self::elapsed_across`], and where there are fewer `needs` than reads, or a read needs a later one.
     pub fn elapsed_in_order(
         &mut self,
         files: &[File],
         reads: &[(usize, u64, u32)],
-        is_ahead: &dyn Fn(usize) -> bool,
+        needs: &[Range<usize>],
         ended: &dyn Fn() -> bool,
     ) -> io::Result<Option<Duration>> {
         if self.buffers.leaked {
             return Err(io::Error::other("the ring failed before"));
         }
         let mut flight = Flight::new(self.slots);
-        // By slot: the read that it was last used for.
-        let mut last: Vec<Option<usize>> = vec![None; self.slots as usize];
-        let (mut before, mut cut) = (None, false);
+        // The slot of each read, and the last read of each slot.
+        let (mut slots, mut last) = (Vec::new(), vec![0; self.slots as usize]);
+        let mut cut = false;
         let begun = Instant::now();
         for (n, (file, at, bytes)) in reads.iter().enumerate() {
             cut |= ended();
             if cut || flight.failed.is_some() {
                 break;
             }
-            while flight.free.is_empty() {
+            let is_done = |read: usize, free: &[u32], slots: &[u32], last: &[usize]| {
+                last[slots[read] as usize] != read || free.contains(&slots[read])
+            };
+            while flight.free.is_empty()
+                || !needs[n].clone().all(|read| is_done(read, &flight.free, &slots, &last))
+            {
                 self.wait(1)?;
                 self.reap(&mut flight);
             }
             let Some(slot) = flight.free.pop() else { break };
             let fd = files[*file].as_raw_fd();
             self.push(slot, Queued { fd, at: *at, bytes: *bytes, priority: 0 });
-            (flight.asked[slot as usize], last[slot as usize]) = (*bytes, Some(n));
+            slots.push(slot);
+            (flight.asked[slot as usize], last[slot as usize]) = (*bytes, n);
             flight.in_flight += 1;
-            self.wait(0)?;
-            self.reap(&mut flight);
-            let awaited = if is_ahead(n) { before } else { Some((slot, n)) };
-            while let Some((slot, n)) = awaited
-                && last[slot as usize] == Some(n)
-                && !flight.free.contains(&slot)
-            {
-                self.wait(1)?;
-                self.reap(&mut flight);
-            }
-            before = Some((slot, n));
         }
         while flight.in_flight > 0 {
             self.wait(flight.in_flight as usize)?;
@@ -403,14 +398,16 @@ mod tests {
         let mut ring = ReadRing::new(tempfile(), 2, 4096).unwrap();
         let files = [file];
         let reads: Vec<_> = (0..16).map(|n| (0, n * 4096, 4096)).collect();
-        let is_aheads: [fn(usize) -> bool; 3] = [|_| false, |n| n % 4 > 1, |_| true];
-        for is_ahead in is_aheads {
-            let lasted = ring.elapsed_in_order(&files, &reads, &is_ahead, &|| false).unwrap();
+        let needs: [fn(usize) -> Range<usize>; 3] =
+            [|n| n.saturating_sub(1)..n, |n| n.saturating_sub(3)..n.saturating_sub(2), |_| 0..0];
+        for needs in needs {
+            let needs: Vec<_> = (0..16).map(needs).collect();
+            let lasted = ring.elapsed_in_order(&files, &reads, &needs, &|| false).unwrap();
             assert!(lasted.is_some_and(|lasted| lasted > Duration::ZERO));
-            let ended = ring.elapsed_in_order(&files, &reads, &is_ahead, &|| true).unwrap();
+            let ended = ring.elapsed_in_order(&files, &reads, &needs, &|| true).unwrap();
             assert_eq!(ended, None);
             let behind = [reads[0], (0, 1 << 16, 4096), reads[1]];
-            let error = ring.elapsed_in_order(&files, &behind, &is_ahead, &|| false).unwrap_err();
+            let error = ring.elapsed_in_order(&files, &behind, &needs, &|| false).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         }
     }

@@ -1,7 +1,7 @@
 //! Which reads of the device are replayed, in which order, and how many of them in flight.
 //!
 //! Runs of consecutive reads are drawn at random. Where one thread read through the page cache, the order of its misses tells
-//! what was in flight together ([`Fetches`]), and they are replayed so. Otherwise that is not recorded, only how many were. Where
+//! what was in flight together (`parts`), and they are replayed so. Otherwise that is not recorded, only how many were. Where
 //! no more were than a window that the kernel reads ahead beside the one that is waited for ([`in_flight_of_streams`]), the
 //! windows of a stream follow each other, two in flight, and other reads are replayed alone, the first window of each stream
 //! too. Otherwise what is in flight together is of any file.
@@ -9,7 +9,7 @@
 use fastrand::Rng;
 use fragmend_layout::{Access, ByteRange, Op};
 use fragmend_plan::readahead::PageCache;
-use fragmend_plan::{Basis, Device, Fetches, SurveyedFile, in_flight_of_streams, one_thread};
+use fragmend_plan::{Basis, Device, SurveyedFile, in_flight_of_streams, one_thread};
 use std::collections::{BTreeMap, HashMap};
 
 /// The most that is replayed in a round.
@@ -72,14 +72,18 @@ impl Run {
                 let most = u64::from(depth - 1);
                 (0..self.reads.len() as u64).map(|before| before.min(most)).sum()
             }
-            InFlight::AsRead => self.are_ahead().into_iter().map(u64::from).sum(),
+            InFlight::AsRead => self.places().iter().filter(|place| **place > 1).count() as u64,
         }
     }
 
-    /// Of each read, whether it was issued before the one that it continues was waited for.
-    pub fn are_ahead(&self) -> Vec<bool> {
-        let mut fetches = Fetches::default();
-        self.reads.iter().map(|read| fetches.is_ahead(read.range)).collect()
+    /// Of each read, how many before it follow each other and are continued by it.
+    pub fn places(&self) -> Vec<u32> {
+        let place = |pair: &[Read]| pair[0].range.end == pair[1].range.start;
+        let mut places = vec![0; self.reads.len()];
+        for (n, pair) in self.reads.windows(2).enumerate() {
+            places[n + 1] = if place(pair) { places[n] + 1 } else { 0 };
+        }
+        places
     }
 
     /// Reads in flight at a time, on average.

@@ -200,8 +200,7 @@ fn what_one_thread_read_is_replayed_as_it_was_in_flight() {
     assert_eq!((runs.len(), runs[0].in_flight), (1, InFlight::AsRead));
     let starts: Vec<u64> = runs[0].reads.iter().map(|r| r.range.start / BLOCK).collect();
     assert_eq!(starts, [40, 41, 45, 53, 4, 5, 9, 16]);
-    let ahead = [false, false, true, true];
-    assert_eq!(runs[0].are_ahead(), [ahead, ahead].concat());
+    assert_eq!(runs[0].places(), [0, 1, 2, 3, 0, 1, 2, 3]);
     assert_eq!((runs[0].in_flight_before(), runs[0].depth()), (4, 1.5));
     // Of two threads, out of order, with more in flight than one thread has, or one read at a time, it is not known, or does
     // not matter.
