@@ -12,6 +12,7 @@ use fragmend_sys::ring::ReadRing;
 use rustix::fs::{SeekFrom, seek};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 /// A read: the index of its file, its offset and its bytes, both in whole blocks of the file.
@@ -68,10 +69,29 @@ impl Replayer {
     ) -> io::Result<Option<Duration>> {
         let bytes = reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum();
         let read = || self.ring.elapsed_across(&self.files, reads, depth, ended);
-        timed(&self.clock, &mut self.pace, bytes, read).map_err(|failed| match failed {
-            Failed::Io(error) => error,
-            other => io::Error::other(other),
-        })
+        timed(&self.clock, &mut self.pace, bytes, read).map_err(of_failed)
+    }
+
+    /// The same, each as soon as those that it `needs` are done, a range of the indices of earlier ones.
+    ///
+    /// # Errors
+    /// As [`Self::elapsed`].
+    pub fn elapsed_in_order(
+        &mut self,
+        reads: &[FileRead],
+        needs: &[Range<usize>],
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
+        let bytes = reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum();
+        let read = || self.ring.elapsed_in_order(&self.files, reads, needs, ended);
+        timed(&self.clock, &mut self.pace, bytes, read).map_err(of_failed)
+    }
+}
+
+fn of_failed(failed: Failed) -> io::Error {
+    match failed {
+        Failed::Io(error) => error,
+        other => io::Error::other(other),
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Costs {
     pub depth: f64,
     /// Whether that was seen; if not, it is 1.
     pub depth_seen: bool,
+    /// Whether one thread alone has read, in an order that is known ([`crate::one_thread`]).
+    pub one_thread: bool,
     /// How many reads of a stream are in flight, if nothing else is in flight beside it: then others are alone.
     pub streams: Option<f64>,
     /// Nanoseconds of a seek to where a moved range may be, which is not known when it is planned: a third of the
@@ -70,14 +72,20 @@ impl OneMore {
 pub const REPLAYS: f64 = 16.0;
 /// Reads of a stream have no more than one other in flight, but for what a measured depth is off.
 const MOST_BESIDE: f64 = 1.1;
+/// Of one thread, in flight are at most the window that it waits for, the next one, and the last one of the stream before. More are of
+/// another kind: a program may ask for pages that it does not wait for (`POSIX_FADV_WILLNEED`).
+const MOST_OF_ONE_THREAD: f64 = 3.0;
 const GIB: u64 = 1 << 30;
 
 /// How many reads of a stream are in flight if `depth` reads are on average and this share of them is of streams; `None` if
-/// others are in flight at a time, too.
+/// others are in flight at a time, too. Of `one_thread`, others are not: what the last window of a stream meets is the beginning of another.
 ///
 /// While a program that reads a file through the page cache waits for a window, the kernel has the next one in flight
 /// (`page_cache_async_ra`, mm/readahead.c). Where no more reads than that were in flight, it is those.
-pub fn in_flight_of_streams(depth: f64, streamed: f64) -> Option<f64> {
+pub fn in_flight_of_streams(depth: f64, streamed: f64, one_thread: bool) -> Option<f64> {
+    if one_thread {
+        return (depth > 1.0 && depth <= MOST_OF_ONE_THREAD).then_some(2.0);
+    }
     let beside = (depth - 1.0) / streamed;
     (depth > 1.0 && beside <= MOST_BESIDE).then(|| 1.0 + beside.min(1.0))
 }
@@ -102,6 +110,7 @@ impl Costs {
             model,
             depth: 1.0,
             depth_seen: false,
+            one_thread: false,
             streams: None,
             price: Price::per_gib(min_gain_s_per_gib),
             min_gain_s_per_gib,
@@ -116,7 +125,8 @@ impl Costs {
         if let Some(depth) = load.depth(reads.reads) {
             (self.depth, self.depth_seen) = (depth, true);
             let streamed = reads.streamed / reads.reads.max(1.0);
-            self.streams = in_flight_of_streams(depth, streamed).filter(|_| !self.seeks());
+            let streams = in_flight_of_streams(depth, streamed, self.one_thread);
+            self.streams = streams.filter(|_| !self.seeks());
         }
         self
     }
@@ -294,5 +304,15 @@ mod tests {
             assert_eq!(alone.read_ns(split), costs.model.read_ns(split, 1.0));
         }
         assert_eq!(deep.read_ns(Split { requests: 0, ..Split::whole(0) }), 0.0);
+    }
+
+    #[test]
+    fn one_thread_has_a_stream_in_flight_and_nothing_else() {
+        // Half of the reads are of streams, and more is in flight on average than one beside each of these.
+        assert_eq!(in_flight_of_streams(1.9, 0.5, false), None);
+        assert_eq!(in_flight_of_streams(1.9, 0.5, true), Some(2.0));
+        assert_eq!(in_flight_of_streams(1.25, 0.5, false), Some(1.5));
+        assert_eq!(in_flight_of_streams(1.0, 0.5, true), None);
+        assert_eq!(in_flight_of_streams(3.1, 0.5, true), None);
     }
 }

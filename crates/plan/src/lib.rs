@@ -10,6 +10,7 @@
 //! | [`survey`] | what a plan is made from: the files of any volume, with their layouts |
 //! | [`input`] | how it is made: policy, budget |
 //! | [`requests`] | accesses to device requests: alignment, end of file |
+//! | `in_order` | what is in flight beside each other where one thread reads |
 //! | `bounded` | accesses cut to where a file has data |
 //! | [`readahead`] | what the page cache fetches for buffered reads |
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
@@ -56,6 +57,7 @@ mod fit;
 pub mod fragments;
 mod halves;
 mod heat;
+mod in_order;
 pub mod input;
 pub mod make;
 pub mod merge;
@@ -80,6 +82,7 @@ pub use costs::{OneMore, Timed, in_flight_of_streams};
 pub use curve::CurvePoint;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
 pub use fragments::Bill;
+pub use in_order::{Fetches, one_thread};
 pub use input::{Basis, Policy, Settings};
 pub use make::{make, with_curve};
 pub use recorded::RecordedReads;

@@ -11,6 +11,7 @@ use crate::explain::entries;
 use crate::file::{Device, FORMAT, Plan, Summary};
 use crate::fit;
 use crate::fragments::Bill;
+use crate::in_order::one_thread;
 use crate::input::{Basis, Policy, Settings};
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
@@ -25,7 +26,7 @@ use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use crate::wear::wear;
 use fragmend_layout::{ByteRange, CostSource, FileId, FsKind, Layout, ObservedLoad, schema};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -94,9 +95,9 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
     let basis = Basis::of(traced, misses, settings.assume_cold);
-    let accesses = files.iter().flat_map(|f| &f.accesses);
-    let accesses = accesses.map(|a| u64::from(a.count)).sum::<u64>();
-    let mut costs = costs_of(&devices, &loads, &timed, settings);
+    let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum();
+    let one_thread = one_thread(&files, basis, ordered);
+    let mut costs = costs_of(&devices, &loads, &timed, &one_thread, settings);
     // Accesses and extents need most of the memory: they are freed file by file.
     let both = parallel::map_owned(files, |file| {
         let costs = costs[&file.layout.file.device].clone();
@@ -173,11 +174,14 @@ fn costs_of(
     devices: &[Device],
     loads: &BTreeMap<u64, ObservedLoad>,
     timed: &Timed,
+    one_thread: &BTreeSet<u64>,
     settings: &Settings,
 ) -> BTreeMap<u64, Arc<Costs>> {
     let of = |d: &Device| {
         let costs = Costs::of(d, loads.get(&d.device), settings);
-        (d.device, Arc::new(Costs { one_more: timed.one_more.get(&d.device).copied(), ..costs }))
+        let one_more = timed.one_more.get(&d.device).copied();
+        let one_thread = one_thread.contains(&d.device);
+        (d.device, Arc::new(Costs { one_more, one_thread, ..costs }))
     };
     devices.iter().map(of).collect()
 }
@@ -380,7 +384,7 @@ fn analyse(
     let turns = turns::of(&accesses, &recorded, shape, &bounds, basis);
     drop(recorded);
     let requests = if basis.is_traced() {
-        requests::of(accesses, shape, &bounds, basis, &mut head)
+        requests::of(accesses, shape, &bounds, basis, costs.one_thread, &mut head)
     } else {
         requests::sequential(&layout, shape)
     };

@@ -14,6 +14,7 @@
 //! requests.
 
 use crate::bounded::{self, Bounds};
+use crate::in_order::Fetches;
 use crate::input::Basis;
 use crate::readahead::{PageCache, Window};
 use crate::ways::Head;
@@ -30,8 +31,8 @@ pub struct Request {
     pub seen: u32,
     /// How often it reaches the device in one replay, and somebody waits for it.
     pub fetches: u64,
-    /// Whether it missed the page cache and is the third or a later one of windows that continue each other. The kernel may
-    /// issue the second when the first has been read; each further one is in flight beside the one before.
+    /// Whether it missed the page cache and is the third or a later one of windows that continue each other (where one thread read,
+    /// in its order). The kernel may issue the second when the first has been read; each further one is in flight beside the one before.
     pub streamed: bool,
 }
 
@@ -58,12 +59,13 @@ impl Shape {
 }
 
 /// The distinct requests that `accesses` within `bounds` cause, in ascending order of their range; `head` goes where they
-/// reach the device.
+/// reach the device. `in_order` if the misses are of one thread, in their order.
 pub fn of(
     accesses: Vec<Access>,
     shape: Shape,
     bounds: &Bounds,
     basis: Basis,
+    in_order: bool,
     head: &mut Head<'_>,
 ) -> Vec<Request> {
     let mut cache = PageCache::new(shape.file_size, shape.window);
@@ -71,6 +73,7 @@ pub fn of(
     // Where requests of programs were recorded besides, a miss is not one more.
     let asked = accesses.iter().any(|a| !a.direct && matches!(a.op, Op::Read | Op::Fault));
     let misses = basis == Basis::MissesRecorded;
+    let mut fetches = Fetches::default();
     let counts = |a: &Access| a.op != Op::Miss || basis != Basis::AssumedCold;
     let counted = accesses.iter().enumerate().filter(|(_, a)| counts(a));
     let parts = counted.flat_map(|(index, a)| {
@@ -92,7 +95,8 @@ pub fn of(
         if access.op == Op::Miss {
             head.pass(range);
             let heat = if misses && asked { 0 } else { seen };
-            out.push(Request { range, seen: heat, fetches: all, streamed: misses });
+            let streamed = if in_order { fetches.is_ahead(range) } else { misses };
+            out.push(Request { range, seen: heat, fetches: all, streamed });
             continue;
         }
         if misses {
@@ -128,7 +132,9 @@ pub fn of(
     // There may be as many of them as requests.
     drop(accesses);
     let mut requests = fold(out);
-    find_streams(&mut requests);
+    if !in_order {
+        find_streams(&mut requests);
+    }
     requests
 }
 
@@ -211,10 +217,17 @@ mod tests {
 
     fn ranges_by(basis: Basis, accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
         let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen.into(), r.fetches);
-        super::of(accesses.to_vec(), SHAPE, &Bounds::none(), basis, &mut Head::new(true, &[]))
-            .into_iter()
-            .map(flat)
-            .collect()
+        super::of(
+            accesses.to_vec(),
+            SHAPE,
+            &Bounds::none(),
+            basis,
+            false,
+            &mut Head::new(true, &[]),
+        )
+        .into_iter()
+        .map(flat)
+        .collect()
     }
 
     fn ranges(accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
@@ -236,6 +249,23 @@ mod tests {
         assert_eq!(by(Basis::AssumedCold), cold);
         // Where misses alone were recorded, they are all the heat there is.
         assert_eq!(ranges_by(Basis::MissesRecorded, &[miss, miss]), [(0, 128, 2, 2)]);
+    }
+
+    #[test]
+    fn misses_of_one_thread_are_streams_by_their_order() {
+        let miss = |at, length| Access { op: Op::Miss, ..read(at * KIB, length * KIB) };
+        // The second sequence begins where the first one ends, and was read before.
+        let seen = [(40, 4), (44, 16), (60, 32), (0, 4), (4, 16), (20, 20), (92, 64)];
+        let seen = seen.map(|(at, length)| miss(at, length));
+        let streamed = |in_order| {
+            let mut head = Head::new(true, &[]);
+            let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
+            let requests = super::of(seen.to_vec(), SHAPE, &bounds, basis, in_order, &mut head);
+            let streamed = requests.into_iter().filter(|r| r.streamed);
+            streamed.map(|r| r.range.start / KIB).collect::<Vec<_>>()
+        };
+        assert_eq!(streamed(true), [20, 60, 92]);
+        assert_eq!(streamed(false), [20, 40, 44, 60, 92]);
     }
 
     #[test]

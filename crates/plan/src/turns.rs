@@ -268,8 +268,14 @@ mod tests {
         let recorded = rows.iter().map(|(_, turn)| Recorded { turn: *turn, times: 1, most: 0 });
         let recorded: Vec<Recorded> = recorded.collect();
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let mut seen =
-            requests::of(accesses.clone(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
+        let mut seen = requests::of(
+            accesses.clone(),
+            SHAPE,
+            &bounds,
+            basis,
+            false,
+            &mut Head::new(false, &[]),
+        );
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = take_unseen(&mut seen, &parts, |_| None);
         [seen, unseen]
@@ -300,8 +306,14 @@ mod tests {
         let accesses = [read(0, 8, 64), read(0, 8, 4)];
         let recorded = [3, 9].map(|turn| Recorded { turn, times: 2, most: 0 });
         let (bounds, basis) = (Bounds::none(), Basis::MissesRecorded);
-        let requests =
-            requests::of(accesses.to_vec(), SHAPE, &bounds, basis, &mut Head::new(false, &[]));
+        let requests = requests::of(
+            accesses.to_vec(),
+            SHAPE,
+            &bounds,
+            basis,
+            false,
+            &mut Head::new(false, &[]),
+        );
         let parts = super::of(&accesses, &recorded, SHAPE, &bounds, basis);
         let unseen = |shares: [f64; 2]| {
             let mut seen = requests.clone();

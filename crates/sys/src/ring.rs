@@ -4,6 +4,7 @@
 use io_uring::{IoUring, opcode, types};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,14 @@ struct Flight {
     /// What each slot is to have read.
     asked: Vec<u32>,
     failed: Option<io::Error>,
+}
+
+impl Flight {
+    /// No read yet, of at most so many at a time.
+    fn new(slots: u32) -> Self {
+        let asked = vec![0; slots as usize];
+        Self { free: (0..slots).rev().collect(), in_flight: 0, asked, failed: None }
+    }
 }
 
 /// A read to be issued.
@@ -186,6 +195,58 @@ impl ReadRing {
         self.carry_out(reads, depth, ended)
     }
 
+    /// The same, but each read is issued as soon as those before it are issued and those that it `needs`, a range of their
+    /// indices, are done.
+    ///
+    /// # Errors
+    /// As [`Self::elapsed`].
+    ///
+    /// # Panics
+    /// As [`Self::elapsed_across`], and where there are fewer `needs` than reads, or a read needs a later one.
+    pub fn elapsed_in_order(
+        &mut self,
+        files: &[File],
+        reads: &[(usize, u64, u32)],
+        needs: &[Range<usize>],
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
+        if self.buffers.leaked {
+            return Err(io::Error::other("the ring failed before"));
+        }
+        let mut flight = Flight::new(self.slots);
+        // The slot of each read, and the last read of each slot.
+        let (mut slots, mut last) = (Vec::new(), vec![0; self.slots as usize]);
+        let mut cut = false;
+        let begun = Instant::now();
+        for (n, (file, at, bytes)) in reads.iter().enumerate() {
+            cut |= ended();
+            if cut || flight.failed.is_some() {
+                break;
+            }
+            let is_done = |read: usize, free: &[u32], slots: &[u32], last: &[usize]| {
+                last[slots[read] as usize] != read || free.contains(&slots[read])
+            };
+            while flight.free.is_empty()
+                || !needs[n].clone().all(|read| is_done(read, &flight.free, &slots, &last))
+            {
+                self.wait(1)?;
+                self.reap(&mut flight);
+            }
+            let Some(slot) = flight.free.pop() else { break };
+            let fd = files[*file].as_raw_fd();
+            self.push(slot, Queued { fd, at: *at, bytes: *bytes, priority: 0 });
+            slots.push(slot);
+            (flight.asked[slot as usize], last[slot as usize]) = (*bytes, n);
+            flight.in_flight += 1;
+        }
+        while flight.in_flight > 0 {
+            self.wait(flight.in_flight as usize)?;
+            self.reap(&mut flight);
+        }
+        let elapsed = begun.elapsed();
+        flight.failed.map_or(Ok((!cut).then_some(elapsed)), Err)
+    }
+
     fn carry_out(
         &mut self,
         mut rest: impl ExactSizeIterator<Item = Queued>,
@@ -196,12 +257,7 @@ impl ReadRing {
             return Err(io::Error::other("the ring failed before"));
         }
         let depth = depth.clamp(1, self.slots);
-        let mut flight = Flight {
-            free: (0..depth).rev().collect(),
-            in_flight: 0,
-            asked: vec![0; depth as usize],
-            failed: None,
-        };
+        let mut flight = Flight::new(depth);
         let mut cut = false;
         let begun = Instant::now();
         loop {
@@ -333,6 +389,27 @@ mod tests {
         // The first file has one page.
         let error = ring.elapsed_across(&files, &[(0, 4096, 4096)], 4, &|| false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn reads_in_order_are_all_done_more_of_them_than_slots() {
+        let mut file = tempfile();
+        file.write_all(&[1; 1 << 16]).unwrap();
+        let mut ring = ReadRing::new(tempfile(), 2, 4096).unwrap();
+        let files = [file];
+        let reads: Vec<_> = (0..16).map(|n| (0, n * 4096, 4096)).collect();
+        let needs: [fn(usize) -> Range<usize>; 3] =
+            [|n| n.saturating_sub(1)..n, |n| n.saturating_sub(3)..n.saturating_sub(2), |_| 0..0];
+        for needs in needs {
+            let needs: Vec<_> = (0..16).map(needs).collect();
+            let lasted = ring.elapsed_in_order(&files, &reads, &needs, &|| false).unwrap();
+            assert!(lasted.is_some_and(|lasted| lasted > Duration::ZERO));
+            let ended = ring.elapsed_in_order(&files, &reads, &needs, &|| true).unwrap();
+            assert_eq!(ended, None);
+            let behind = [reads[0], (0, 1 << 16, 4096), reads[1]];
+            let error = ring.elapsed_in_order(&files, &behind, &needs, &|| false).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`reads`] | which reads of the device are replayed, and how |
+//! | `parts` | what each read that one thread caused was issued after |
 //! | [`sample`] | the recorded reads, and what is predicted for them |
 //! | `surveyed` | its files, as long as they are those that were surveyed |
 //! | [`watch`] | a service that is watched again |
@@ -15,6 +16,7 @@
 
 mod moved;
 mod own;
+mod parts;
 mod reads;
 mod sample;
 mod surveyed;
@@ -34,7 +36,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use moved::Moved;
-use reads::{Read, Run};
+use parts::Parts;
+use reads::{InFlight, Read, Run};
 pub use sample::Sample;
 pub use verdict::replayed;
 pub use watch::{Seen, Watched, watched_again};
@@ -132,7 +135,7 @@ pub fn replay(
             if first && round == 0 && done > 0 && begun.elapsed() > LONGEST_ROUND {
                 break;
             }
-            sum += elapsed(&mut disks, run, begun, stop)?;
+            sum += elapsed(&mut disks, &sample.parts(run, first), begun, stop)?;
             done += 1;
             observe(Event::Replayed(run.reads.len() as u64));
         }
@@ -155,7 +158,7 @@ pub fn replay(
 /// How long a run of reads lasts, of a round that has `begun` then.
 fn elapsed(
     disks: &mut [Disk],
-    run: &Run,
+    run: &Parts,
     begun: Instant,
     stop: &AtomicBool,
 ) -> Result<Duration, CouldNot> {
@@ -174,7 +177,7 @@ fn control(sample: &Sample, runs: &[Run], stop: &AtomicBool) -> Result<f64, Coul
     let mut disks = Disk::open(sample)?;
     let mut round = || {
         let begun = Instant::now();
-        let of = |run| elapsed(&mut disks, run, begun, stop);
+        let of = |run| elapsed(&mut disks, &sample.parts(run, true), begun, stop);
         runs.iter().map(of).sum::<Result<Duration, CouldNot>>()
     };
     Ok(round()?.min(round()?).as_secs_f64())
@@ -217,7 +220,7 @@ fn data_bytes(disks: &[Disk], sample: &Sample) -> Result<u64, CouldNot> {
     let mut bytes = 0;
     for run in &sample.runs {
         let Some(disk) = disks.iter().find(|disk| disk.device == run.device) else { continue };
-        let of_run = disk.replayer.data_bytes(&disk.reads(run));
+        let of_run = disk.replayer.data_bytes(&disk.reads(&run.reads));
         bytes += of_run.map_err(|e| CouldNot::failed(&e))?;
     }
     Ok(bytes)
@@ -276,16 +279,19 @@ impl Disk {
     }
 
     /// The reads of a run as the replayer has them.
-    fn reads(&self, run: &Run) -> Vec<FileRead> {
+    fn reads(&self, reads: &[Read]) -> Vec<FileRead> {
         let place = |Read { file, range, .. }: &Read| {
             Some((self.files[*file]?, range.start, range.len() as u32))
         };
-        run.reads.iter().filter_map(place).collect()
+        reads.iter().filter_map(place).collect()
     }
 
-    fn elapsed(&mut self, run: &Run, ended: &dyn Fn() -> bool) -> io::Result<Option<Duration>> {
-        let reads = self.reads(run);
-        self.replayer.elapsed(&reads, run.in_flight, ended)
+    fn elapsed(&mut self, run: &Parts, ended: &dyn Fn() -> bool) -> io::Result<Option<Duration>> {
+        let reads = self.reads(&run.reads);
+        match run.in_flight {
+            InFlight::AsRead => self.replayer.elapsed_in_order(&reads, &run.needs, ended),
+            InFlight::Always(depth) => self.replayer.elapsed(&reads, depth, ended),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which reads of the device are replayed, in which order, and how many of them in flight.
 //!
-//! Runs of consecutive reads are drawn at random. Which reads were in flight together is not recorded, only how many. Where
+//! Runs of consecutive reads are drawn at random. Where one thread read through the page cache, the order of its misses tells
+//! what was in flight together (`parts`), and they are replayed so. Otherwise that is not recorded, only how many were. Where
 //! no more were than a window that the kernel reads ahead beside the one that is waited for ([`in_flight_of_streams`]), the
 //! windows of a stream follow each other, two in flight, and other reads are replayed alone, the first window of each stream
 //! too. Otherwise what is in flight together is of any file.
@@ -8,7 +9,7 @@
 use fastrand::Rng;
 use fragmend_layout::{Access, ByteRange, Op};
 use fragmend_plan::readahead::PageCache;
-use fragmend_plan::{Basis, Device, SurveyedFile, in_flight_of_streams};
+use fragmend_plan::{Basis, Device, SurveyedFile, in_flight_of_streams, one_thread};
 use std::collections::{BTreeMap, HashMap};
 
 /// The most that is replayed in a round.
@@ -44,21 +45,55 @@ pub(super) struct Read {
     pub missed: bool,
 }
 
+/// What is in flight while reads are replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InFlight {
+    /// So many.
+    Always(u32),
+    /// What was while one thread read through the page cache: they are misses of one file, in their order.
+    AsRead,
+}
+
 /// Reads of files of one device.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// The device number of the file system.
     pub device: u64,
     /// Reads in flight at a time.
-    pub in_flight: u32,
+    pub in_flight: InFlight,
     pub reads: Vec<Read>,
 }
 
 impl Run {
     /// Reads that are in flight when each is issued, of all of them.
     pub fn in_flight_before(&self) -> u64 {
-        let most = u64::from(self.in_flight - 1);
-        (0..self.reads.len() as u64).map(|before| before.min(most)).sum()
+        match self.in_flight {
+            InFlight::Always(depth) => {
+                let most = u64::from(depth - 1);
+                (0..self.reads.len() as u64).map(|before| before.min(most)).sum()
+            }
+            InFlight::AsRead => self.places().iter().filter(|place| **place > 1).count() as u64,
+        }
+    }
+
+    /// Of each read, how many before it follow each other and are continued by it.
+    pub fn places(&self) -> Vec<u32> {
+        let place = |pair: &[Read]| pair[0].range.end == pair[1].range.start;
+        let mut places = vec![0; self.reads.len()];
+        for (n, pair) in self.reads.windows(2).enumerate() {
+            places[n + 1] = if place(pair) { places[n] + 1 } else { 0 };
+        }
+        places
+    }
+
+    /// Reads in flight at a time, on average.
+    pub fn depth(&self) -> f64 {
+        match self.in_flight {
+            InFlight::Always(depth) => f64::from(depth),
+            InFlight::AsRead => {
+                1.0 + self.in_flight_before() as f64 / (self.reads.len() as f64).max(1.0)
+            }
+        }
     }
 }
 
@@ -92,14 +127,22 @@ pub(super) fn draw(source: &Source, rng: &mut Rng) -> (Vec<Run>, u64) {
         recorded += reads.len() as u64;
         lists.entry(file.layout.file.device).or_default().push(reads);
     }
+    let one_thread = one_thread(source.files, source.basis, source.ordered);
     let mut runs: Vec<Run> = Vec::new();
     for (device, lists) in lists {
         let seeks = |d: &Device| d.device == device && !d.profile.cost.seeks().is_empty();
         let in_flight = (source.depth.round() as u32).clamp(1, source.most_in_flight.max(1));
-        let run = |in_flight, reads: &[Read]| Run { device, in_flight, reads: reads.to_vec() };
+        let as_read = |in_flight, reads: &[Read]| Run { device, in_flight, reads: reads.to_vec() };
+        let run = |in_flight, reads: &[Read]| as_read(InFlight::Always(in_flight), reads);
         let seeks = source.devices.iter().any(seeks);
+        let one_thread = one_thread.contains(&device) && !seeks;
         let streams = if in_flight > 1 && !seeks { streams(&lists, source.depth) } else { None };
-        if let Some((streams, others)) = streams {
+        if one_thread && in_flight_of_streams(source.depth, 1.0, true).is_some() {
+            let of_file = |reads: &Vec<Read>| -> Vec<Run> {
+                reads.chunks(RUN).map(|reads| as_read(InFlight::AsRead, reads)).collect()
+            };
+            runs.extend(lists.iter().flat_map(of_file));
+        } else if let Some((streams, others)) = streams {
             let of_stream = |stream: &Vec<Read>| -> Vec<Run> {
                 stream.chunks(RUN).map(|reads| run(OF_A_STREAM, reads)).collect()
             };
@@ -148,7 +191,7 @@ fn streams(lists: &[Vec<Read>], depth: f64) -> Option<(Vec<Vec<Read>>, Vec<Read>
     let streamed = streams.iter().map(|stream| stream.len() - 1).sum::<usize>() as f64;
     let all = streams.iter().map(Vec::len).sum::<usize>() + others.len();
     let share = streamed / (all as f64).max(1.0);
-    in_flight_of_streams(depth, share).map(|_| (streams, others))
+    in_flight_of_streams(depth, share, false).map(|_| (streams, others))
 }
 
 /// The reads of files, those of each in their order, and of which file the next one is at random: when each was done is not

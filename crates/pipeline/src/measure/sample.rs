@@ -4,7 +4,7 @@
 //! each time. What is predicted for it is what the planner says of these reads, on the layouts as they are, and on the
 //! same ones with the planned ranges contiguous; both at the depth at which they are replayed.
 
-use super::reads::{self, Read, Run, Source};
+use super::reads::{self, InFlight, Read, Run, Source};
 use super::{CouldNot, Moved, Rounds};
 use fastrand::Rng;
 use fragmend_apply::measurement::NotMeasured;
@@ -158,20 +158,29 @@ impl Sample {
         let one_more = OneMore::of(seconds, reads, now, contiguous);
         let one_more = one_more.ok_or_else(|| unclear("none of the reads crosses a break"))?;
         // A request costs no more than a read of its own, and saves no more.
-        let alone_ns = one_piece.ns as f64 / reads.max(1) as f64 * self.in_flight();
+        let alone_ns = one_piece.ns as f64 / reads.max(1) as f64 * in_flight(&in_one_piece);
         if one_more.ns.abs() > alone_ns {
             return Err(unclear("fragments would cost more than reads of their own"));
         }
         Ok(BTreeMap::from([(number, one_more)]))
     }
 
-    /// The first part of each read that is in one piece on the device.
+    /// The first part of each read that is in one piece on the device. Parts do not continue each other: what was in flight beside the
+    /// read that it continues is alone.
     fn in_one_piece(&self) -> Vec<Run> {
         let piece = |read: &Read| {
             let first = self.files[read.file].layout.fragments_within(read.range).next();
             Read { range: first.map_or(read.range, |fragment| fragment.range), ..*read }
         };
-        let run = |run: &Run| Run { reads: run.reads.iter().map(piece).collect(), ..*run };
+        let alone = |in_flight| match in_flight {
+            InFlight::AsRead => InFlight::Always(1),
+            always @ InFlight::Always(_) => always,
+        };
+        let run = |run: &Run| Run {
+            device: run.device,
+            in_flight: alone(run.in_flight),
+            reads: run.reads.iter().map(piece).collect(),
+        };
         self.runs.iter().map(run).collect()
     }
 
@@ -188,8 +197,7 @@ impl Sample {
 
     /// Reads in flight at a time, on average.
     pub(super) fn in_flight(&self) -> f64 {
-        let all = self.runs.iter().map(|run| run.reads.len() as f64 * f64::from(run.in_flight));
-        all.sum::<f64>() / (self.size().0 as f64).max(1.0)
+        in_flight(&self.runs)
     }
 
     /// Seconds that are predicted for a round, as the files are and with the planned ranges contiguous.
@@ -305,7 +313,8 @@ impl Sample {
                 .collect(),
             devices: self.devices.clone(),
             misses: true,
-            ordered: true,
+            // Only then they are those of one thread.
+            ordered: runs.iter().all(|run| run.in_flight == InFlight::AsRead),
             loads,
             timed: Timed { one_more, why_not: None },
             ..Survey::default()
@@ -317,6 +326,12 @@ impl Sample {
     pub(super) fn name(&self, file: usize) -> String {
         printable_path(&self.files[file].path).to_string()
     }
+}
+
+/// Reads of these runs in flight at a time, on average.
+fn in_flight(runs: &[Run]) -> f64 {
+    let all = runs.iter().map(|run| run.reads.len() as f64 * run.depth()).sum::<f64>();
+    all / (runs.iter().map(|run| run.reads.len()).sum::<usize>() as f64).max(1.0)
 }
 
 /// A read as the trace has it.

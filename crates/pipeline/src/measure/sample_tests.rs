@@ -1,7 +1,7 @@
 //! Samples: what is drawn, what is predicted, and what timed reads say.
 
 use super::*;
-use crate::measure::reads::{MOST_BYTES, MOST_DRAWN, MOST_READS, fetched, limit};
+use crate::measure::reads::{MOST_BYTES, MOST_DRAWN, MOST_READS, draw, fetched, limit};
 use fragmend_apply::measurement::MeasuredBy;
 use fragmend_layout::{
     CostModel, CostSource, DeviceKind, DeviceProfile, ExtentKind, FsKind, RequestCost,
@@ -44,7 +44,11 @@ pub(in crate::measure) fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample
     let whole = ByteRange { start: 0, end: 8 * BLOCK };
     Sample {
         files: vec![file],
-        runs: vec![Run { device: 7, in_flight, reads: vec![read(whole); 10] }],
+        runs: vec![Run {
+            device: 7,
+            in_flight: InFlight::Always(in_flight),
+            reads: vec![read(whole); 10],
+        }],
         devices: vec![device()],
         loads: BTreeMap::from([(7, ObservedLoad::default())]),
         settings: Settings::default(),
@@ -161,7 +165,80 @@ fn what_reached_the_device_is_replayed_within_limits() {
     let imitated = blocks(Basis::AssumedCold);
     assert!(imitated.len() == 3 && imitated[0].1 >= 1, "{imitated:?}");
     let range = ByteRange { start: 0, end: 1 << 20 };
-    let mut runs = vec![Run { device: 7, in_flight: 1, reads: vec![read(range); 100] }];
+    let mut runs =
+        vec![Run { device: 7, in_flight: InFlight::Always(1), reads: vec![read(range); 100] }];
     limit(&mut runs);
     assert_eq!(runs[0].reads.len() as u64, MOST_BYTES >> 20);
+}
+
+/// A page at a random place, its first window, and two that are begun ahead, of a file of 1 MiB on flash; twice.
+fn sequences(thread: u32) -> Vec<Access> {
+    let miss = |(at, blocks): (u64, u64)| {
+        let range = ByteRange { start: at * BLOCK, end: (at + blocks) * BLOCK };
+        Access { thread, ..access(&Read { missed: true, ..read(range) }) }
+    };
+    [(40, 1), (41, 4), (45, 8), (53, 16), (4, 1), (5, 4), (9, 7), (16, 12)].map(miss).to_vec()
+}
+
+fn drawn(accesses: Vec<Access>, ordered: bool, depth: f64) -> Vec<Run> {
+    let flash = CostModel::guessed(DeviceKind::Nvme);
+    let profile = DeviceProfile { cost: flash, ..DeviceProfile::unknown() };
+    let device = Device { profile, ..device() };
+    let mut layout = Layout::new(FileId { device: 7, inode: 12, generation: 1 }, 256 * BLOCK);
+    let (length, kind) = (256 * BLOCK, ExtentKind::Data);
+    layout.push(Extent { logical: 0, physical: 0, length, kind });
+    let file = SurveyedFile::new("/mnt/file".into(), layout, accesses, &device);
+    let basis = Basis::MissesRecorded;
+    let (files, devices) = (&[file][..], &[device][..]);
+    let source = Source { files, devices, basis, ordered, depth, most_in_flight: 32 };
+    draw(&source, &mut Rng::with_seed(1)).0
+}
+
+#[test]
+fn what_one_thread_read_is_replayed_as_it_was_in_flight() {
+    let runs = drawn(sequences(1), true, 1.6);
+    assert_eq!((runs.len(), runs[0].in_flight), (1, InFlight::AsRead));
+    let starts: Vec<u64> = runs[0].reads.iter().map(|r| r.range.start / BLOCK).collect();
+    assert_eq!(starts, [40, 41, 45, 53, 4, 5, 9, 16]);
+    assert_eq!(runs[0].places(), [0, 1, 2, 3, 0, 1, 2, 3]);
+    assert_eq!((runs[0].in_flight_before(), runs[0].depth()), (4, 1.5));
+    // Of two threads, out of order, with more in flight than one thread has, or one read at a time, it is not known, or does
+    // not matter.
+    let two = [sequences(1), sequences(2)].concat();
+    for runs in [
+        drawn(two, true, 1.6),
+        drawn(sequences(1), false, 1.6),
+        drawn(sequences(1), true, 4.0),
+        drawn(sequences(1), true, 1.0),
+    ] {
+        assert!(runs.iter().all(|run| run.in_flight != InFlight::AsRead), "{runs:?}");
+    }
+}
+
+#[test]
+fn what_was_in_flight_while_one_thread_read_is_predicted_so() {
+    let mut sample = sample(&[], 1);
+    let cost = |bytes, in_flight, ns| RequestCost {
+        request_bytes: bytes,
+        in_flight,
+        burst_ns: ns,
+        interval_ns: ns / u64::from(in_flight),
+        split_ns: (in_flight > 1).then_some(ns),
+        stream_ns: (in_flight == 2).then_some(1_000),
+    };
+    let figures = [(BLOCK, 1), (BLOCK, 2), (64 * BLOCK, 1), (64 * BLOCK, 2)];
+    let figures = figures.map(|(bytes, n)| cost(bytes, n, 10_000 * u64::from(n))).to_vec();
+    sample.devices[0].profile.cost =
+        CostModel::new(CostSource::Probed, figures, Vec::new()).unwrap();
+    sample.files[0].layout = Layout::new(sample.files[0].layout.file, 256 * BLOCK);
+    let (length, kind) = (256 * BLOCK, ExtentKind::Data);
+    sample.files[0].layout.push(Extent { logical: 0, physical: 0, length, kind });
+    sample.runs = drawn(sequences(1), true, 1.6);
+    // Four of the eight are waited for by themselves, four are in a stream; the parts in one piece are all by themselves.
+    let seconds = 4.0 * 10e-6 + 4.0 * 1e-6;
+    assert!((sample.predicted().0 - seconds).abs() < 1e-9, "{:?}", sample.predicted());
+    let pieces = sample.in_one_piece();
+    let as_it_is = |file: &SurveyedFile| file.layout.clone();
+    let pieces = sample.bill(&pieces, &as_it_is, BTreeMap::new()).seconds();
+    assert!((pieces - 8.0 * 10e-6).abs() < 1e-9, "{pieces}");
 }

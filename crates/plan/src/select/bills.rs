@@ -109,6 +109,7 @@ mod tests {
             model,
             depth,
             depth_seen: true,
+            one_thread: false,
             streams,
             far_ns,
             price: Price::LEAST,

@@ -159,6 +159,7 @@ mod tests {
             model: model.unwrap(),
             depth: 1.0,
             depth_seen: false,
+            one_thread: false,
             streams: None,
             far_ns: 0,
             price,
