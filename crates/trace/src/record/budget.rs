@@ -22,7 +22,7 @@ const AIM: f64 = 0.4;
 /// The budget of so many seconds can be saved up.
 const SAVED_S: f64 = 10.0;
 /// A recording begins with that of so many.
-const FIRST_S: f64 = 1.5;
+const FIRST_S: f64 = 0.5;
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
