@@ -194,7 +194,8 @@ fn loop_a_refused_copy_is_not_evicted_and_goes_back() {
     }
     let ended = running.wait();
     drop(file);
-    assert!(stops > 2, "{stops} calls");
+    // The disk may have refused pages of the first call before the second one is over.
+    assert!(stops > 1, "{stops} calls");
     println!("{}", ended.stdout);
     assert!(disk.disk.shows_refused(EARLY), "{ended:?}");
     assert_eq!(ended.status.code(), Some(4 | 2), "{ended:?}");
