@@ -190,7 +190,7 @@ pub struct Summary {
 
 impl Receipt {
     /// For a range with nothing done yet.
-    pub(crate) fn blank(
+    pub fn blank(
         path: PathText,
         range: &PlannedRange,
         outcome: Outcome,

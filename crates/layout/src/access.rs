@@ -69,6 +69,11 @@ impl Access {
     pub fn range(&self) -> ByteRange {
         ByteRange::at(self.offset, u64::from(self.length))
     }
+
+    /// Whether a device reads for it: what missed the page cache, and what is read past it.
+    pub fn is_read_by_device(&self) -> bool {
+        self.op == Op::Miss || self.op == Op::Read && self.direct
+    }
 }
 
 /// How an access was recorded, where a part of all places was recorded at a time.

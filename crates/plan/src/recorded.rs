@@ -32,7 +32,7 @@ impl RecordedReads {
     /// Those of one file.
     fn of(accesses: &[Access]) -> Self {
         let (mut all, behind) = (Self::default(), Behind::of(accesses));
-        for access in accesses.iter().filter(|a| reaches(a)) {
+        for access in accesses.iter().filter(|a| a.is_read_by_device()) {
             let count = f64::from(access.count);
             let streamed = access.op == Op::Miss && behind.two(access);
             all += Self {
@@ -61,11 +61,6 @@ impl Mul<f64> for RecordedReads {
         let Self { reads, streamed, bytes } = self;
         Self { reads: reads * share, streamed: streamed * share, bytes: bytes * share }
     }
-}
-
-/// Whether a device reads for it.
-fn reaches(access: &Access) -> bool {
-    access.op == Op::Miss || access.op == Op::Read && access.direct
 }
 
 /// Where the misses of a file end that begin where another one ends, in ascending order.

@@ -16,7 +16,6 @@ use crate::file::Summary;
 use crate::input::Basis;
 use crate::outlook::Outlook;
 use crate::survey::Survey;
-use fragmend_layout::Op;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +80,7 @@ impl Thinned {
         let part = survey.part?;
         let share = f64::from(part.places_ppm) / 1e6;
         let accesses = survey.files.iter().flat_map(|file| &file.accesses);
-        let reached = accesses.filter(|a| a.op == Op::Miss || (a.direct && a.op == Op::Read));
+        let reached = accesses.filter(|a| a.is_read_by_device());
         let counts = reached.map(|a| u64::from(a.count)).fold(0, u64::saturating_add);
         // Counts stand for places that were not recorded as well: what was not seen explains nothing.
         let seen = (counts as f64 * share) as u64;

@@ -1,6 +1,6 @@
 //! What a recorded service had its disks do, of all that they did.
 
-use fragmend_layout::{FileAccesses, Op, Recorded};
+use fragmend_layout::{Access, FileAccesses, Op, Recorded};
 use fragmend_trace::Trace;
 
 /// By so many standard deviations, what a recording of a part of all places stands for may be too little.
@@ -21,10 +21,11 @@ impl Own {
         let meta = &trace.meta;
         let unseen = [meta.lost, meta.unplaced, meta.unseen_splices, meta.unseen_uring];
         let unseen = unseen.into_iter().fold(meta.unseen_compat, u64::saturating_add);
-        let read = |op, direct| op == Op::Miss || op == Op::Read && direct;
-        let wrote = |op, _| op == Op::Write;
+        let wrote = |access: &Access| access.op == Op::Write;
         Self {
-            read_bytes: meta.has_misses().then(|| bytes(&trace.files, unseen, read)),
+            read_bytes: meta
+                .has_misses()
+                .then(|| bytes(&trace.files, unseen, Access::is_read_by_device)),
             written_bytes: bytes(&trace.files, unseen, wrote),
         }
     }
@@ -32,11 +33,11 @@ impl Own {
 
 /// The most that these accesses can be in bytes, with so many `unseen` of their mean length. Where a recorded access stands for
 /// `c`, each of these has the variance `c - 1`, and those of one turn were recorded together.
-fn bytes(files: &[FileAccesses], unseen: u64, are: impl Fn(Op, bool) -> bool) -> u64 {
+fn bytes(files: &[FileAccesses], unseen: u64, are: impl Fn(&Access) -> bool) -> u64 {
     let (mut sum, mut accesses, mut variance) = (0.0, 0.0, 0.0);
     for file in files {
         for (n, access) in file.accesses.iter().enumerate() {
-            if !are(access.op, access.direct) {
+            if !are(access) {
                 continue;
             }
             let (length, count) = (f64::from(access.length), f64::from(access.count));
@@ -56,7 +57,7 @@ fn bytes(files: &[FileAccesses], unseen: u64, are: impl Fn(Op, bool) -> bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fragmend_layout::{Access, FileId};
+    use fragmend_layout::FileId;
 
     fn access(op: Op, direct: bool, count: u32) -> Access {
         Access { offset: 0, length: 4096, count, thread: 0, op, direct, windowed: false }
@@ -71,9 +72,9 @@ mod tests {
             access(Op::Read, false, 9),
             access(Op::Write, false, 1),
         ];
-        let read = |op, direct| op == Op::Miss || op == Op::Read && direct;
-        let pages =
-            |file: &FileAccesses, unseen| bytes(std::slice::from_ref(file), unseen, read) / 4096;
+        let pages = |file: &FileAccesses, unseen| {
+            bytes(std::slice::from_ref(file), unseen, Access::is_read_by_device) / 4096
+        };
         assert_eq!((pages(&file, 0), pages(&file, 2)), (3, 5));
         // One read that stands for 64, of variance 64 * 63.
         file.accesses = vec![access(Op::Miss, false, 64)];

@@ -34,22 +34,8 @@ pub(in crate::measure) fn plan() -> Plan {
 }
 
 fn receipt(plan: &Plan, range: usize, outcome: Outcome) -> Receipt {
-    Receipt {
-        path: plan.files[0].path.clone(),
-        offset: plan.files[0].ranges[range].offset,
-        length: 16384,
-        outcome,
-        extents_before: Some(4),
-        extents_after: None,
-        moved_bytes: 0,
-        primitive: None,
-        fallback: None,
-        space_cost_bytes: 0,
-        seconds: 0.0,
-        longest_step_seconds: 0.0,
-        reason: None,
-        detail: None,
-    }
+    let file = &plan.files[0];
+    Receipt::blank(file.path.clone(), &file.ranges[range], outcome, Some(4))
 }
 
 /// These ranges of the plan, after a receipt for each.
