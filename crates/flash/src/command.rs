@@ -166,4 +166,7 @@ pub enum Refused {
     /// There is no free block, and garbage collection cannot free one.
     #[error("no free block is left")]
     NoSpace,
+    /// Its power is cut. No drive says so: a simulated host does, for a drive that does not answer.
+    #[error("its power is cut")]
+    NoPower,
 }

@@ -12,7 +12,7 @@ pub use extents::windows;
 pub use path::{HostPath, SplitHints};
 pub use shared::Shared;
 
-use crate::command::{Command, Hint, Refused, Units};
+use crate::command::{Command, Completion, Hint, Refused, Units};
 use crate::device::Device;
 use extents::split;
 use std::cmp::Reverse;
@@ -207,13 +207,21 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     /// # Errors
     /// Why the drive refused.
     pub fn flush(&mut self) -> Result<(), Refused> {
+        self.command(&Command::Flush).map(drop)
+    }
+
+    /// Sends a command as it is, with one call, and waits for its completion.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn command(&mut self, command: &Command) -> Result<Completion, Refused> {
         self.enter();
         self.spend(self.path.request_ns, |spent| &mut spent.request);
-        let done = self.device.submit(self.now, &Command::Flush)?;
+        let done = self.device.submit(self.now, command)?;
         self.in_flight.push(Reverse(done.done_ns));
         self.finish();
         self.leave();
-        Ok(())
+        Ok(done)
     }
 
     fn call(&mut self, extents: &[Units], direction: Direction) -> Result<(), Refused> {

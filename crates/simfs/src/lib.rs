@@ -1,0 +1,24 @@
+//! Simulated file systems on the simulated drives of `fragmend-flash`. Each is a [`Volume`](fragmend_layout::Volume), so that the
+//! production planner and mover work on it as on a mounted one, and passes the conformance suite, power cuts included.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`machine`] | a drive, the host's path to it, programs and their clocks, power cuts |
+//! | [`file_system`] | what programs do with files |
+//! | [`cache`] | the page cache |
+//! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
+//! | [`record`] | metadata as bytes of blocks |
+//! | [`error`] | why something could not be done |
+//!
+//! Metadata is on the drive: what is mounted after a power cut is what the drive's blocks say, on a drive that keeps content. On
+//! one that keeps none the same commands take the same time, and only a drive that is never cut off is of use.
+
+#![allow(clippy::single_range_in_vec_init)] // lists of ranges, often of one
+
+pub mod cache;
+pub mod error;
+pub mod extent_map;
+pub mod file_system;
+pub mod machine;
+pub mod ranges;
+pub mod record;
