@@ -7,6 +7,7 @@
 //! | [`presets`] | the drives of the papers |
 //! | [`mod@file`] | files as extents of a drive |
 //! | [`raw`] | reads of a drive without files |
+//! | [`measured`] | a drive measured by the production probe |
 //! | [`row`] | a figure, the paper's, and how far they may differ |
 //! | [`experiment`] | what an experiment is |
 //! | [`experiments`] | one module for each experiment |
@@ -24,6 +25,7 @@ pub mod experiment;
 #[cfg(feature = "experiments")]
 pub mod experiments;
 pub mod file;
+pub mod measured;
 pub mod plot;
 pub mod presets;
 pub mod random;

@@ -7,6 +7,7 @@ use fragmend_flash::command::{Command, Completion, Hint, Refused, Units};
 use fragmend_flash::counters::Counters;
 use fragmend_flash::device::{Bytes, Contents, Device, Recovery};
 use fragmend_flash::host::{Host, HostPath, TimeSpent};
+use fragmend_layout::DeviceProfile;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ type Others = Box<dyn FnMut(&Machine, u64)>;
 struct State {
     drive: Wired,
     keeps_content: bool,
+    profile: Option<DeviceProfile>,
     path: HostPath,
     programs: Vec<OfProgram>,
     present: usize,
@@ -56,7 +58,8 @@ impl Machine {
     pub fn new(device: Box<dyn Device>, keeps_content: bool, path: HostPath) -> Self {
         let drive = Wired { device, commands: 0, arrived: 0, cut: None, is_on: true, read: 0 };
         let programs = vec![OfProgram::default()];
-        let state = State { drive, keeps_content, path, programs, present: 0, others: None };
+        let (profile, others) = (None, None);
+        let state = State { drive, keeps_content, profile, path, programs, present: 0, others };
         Self(Rc::new(RefCell::new(state)))
     }
 
@@ -78,6 +81,16 @@ impl Machine {
     /// The host's path to the drive.
     pub fn path(&self) -> HostPath {
         self.0.borrow().path.clone()
+    }
+
+    /// What planning knows of the drive, once it was told.
+    pub fn profile(&self) -> Option<DeviceProfile> {
+        self.0.borrow().profile.clone()
+    }
+
+    /// Tells what planning knows of the drive, which volumes on it report.
+    pub fn set_profile(&self, profile: DeviceProfile) {
+        self.0.borrow_mut().profile = Some(profile);
     }
 
     /// Looks at the drive.

@@ -3,15 +3,12 @@
 #![allow(dead_code)] // each test file uses its part
 
 use fragmend_device::probe::reader::{Failed, Read, Reader};
-use fragmend_flash::command::{Command, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::Drive;
-use fragmend_flash::ssd::Ssd;
+use fragmend_lab::measured::DriveReader;
+pub use fragmend_lab::measured::{WRITTEN, written};
 use fragmend_lab::presets;
-use fragmend_lab::setup::{DriveKind, Setup};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::ops::Range;
+use fragmend_lab::setup::Setup;
+use std::ops::{Deref, DerefMut};
 
 /// What disturbs times.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,20 +23,11 @@ pub struct Noise {
 
 /// A drive, and the host that reads it.
 pub struct Simulated {
-    pub device: Box<dyn Device>,
-    /// What the drive answers for from its media.
-    pub written: Range<u64>,
+    reader: DriveReader,
     pub noise: Noise,
     pub rng: fastrand::Rng,
-    now: u64,
     times: u32,
-    request_ns: u64,
-    max_request_bytes: u32,
-    max_depth: u32,
 }
-
-/// How much of a drive is written in order.
-pub const WRITTEN: u64 = 320 << 20;
 
 impl Simulated {
     /// The drive of this name, the first part of which is written in order.
@@ -48,31 +36,16 @@ impl Simulated {
     }
 
     pub fn of(setup: &Setup) -> Self {
-        let bytes = WRITTEN.min(setup.capacity_bytes());
-        let device: Box<dyn Device> = match &setup.drive {
-            DriveKind::Flash(drive) => Box::new(written(drive, bytes)),
-            _ => setup.device(),
-        };
-        let mut simulated = Self::new(device, bytes);
-        simulated.request_ns = setup.host.request_ns;
-        simulated.max_request_bytes = setup.host.request_bytes;
-        simulated.max_depth = setup.host.queue_depth;
-        simulated
+        Self::read_by(DriveReader::of(setup))
     }
 
     pub fn new(device: Box<dyn Device>, written: u64) -> Self {
-        let now = device.idle_at();
-        Self {
-            device,
-            written: 0..written,
-            noise: Noise::default(),
-            rng: fastrand::Rng::with_seed(1),
-            now,
-            times: 0,
-            request_ns: 500,
-            max_request_bytes: 1 << 20,
-            max_depth: 32,
-        }
+        Self::read_by(DriveReader::new(device, written))
+    }
+
+    fn read_by(reader: DriveReader) -> Self {
+        let rng = fastrand::Rng::with_seed(1);
+        Self { reader, noise: Noise::default(), rng, times: 0 }
     }
 
     fn disturbed(&mut self, ns: u64) -> u64 {
@@ -89,54 +62,48 @@ impl Simulated {
     }
 }
 
-/// A flash drive whose first bytes are written in order.
-pub fn written(drive: &Drive, bytes: u64) -> Ssd {
-    let mut ssd = Ssd::new(drive).expect("a consistent drive");
-    let units = (bytes / u64::from(ssd.unit_bytes())).min(ssd.units().into()) as u32;
-    ssd.precondition(Units::new(0, units)).expect("space");
-    ssd
+impl Deref for Simulated {
+    type Target = DriveReader;
+
+    fn deref(&self) -> &DriveReader {
+        &self.reader
+    }
+}
+
+impl DerefMut for Simulated {
+    fn deref_mut(&mut self) -> &mut DriveReader {
+        &mut self.reader
+    }
 }
 
 impl Reader for Simulated {
     fn capacity_bytes(&self) -> u64 {
-        u64::from(self.device.units()) * u64::from(self.device.unit_bytes())
+        self.reader.capacity_bytes()
     }
 
     fn unit_bytes(&self) -> u32 {
-        self.device.unit_bytes()
+        self.reader.unit_bytes()
     }
 
     fn max_request_bytes(&self) -> u32 {
-        self.max_request_bytes
+        self.reader.max_request_bytes()
     }
 
     fn max_depth(&self) -> u32 {
-        32
+        self.reader.max_depth()
     }
 
-    /// In virtual time, which nobody waits for.
-    fn elapsed(&mut self, reads: &[Read], depth: u32, _: &dyn Fn() -> bool) -> Result<u64, Failed> {
-        let start = self.now.max(self.device.idle_at());
-        let depth = depth.min(self.max_depth) as usize;
-        let (mut now, mut last, mut in_flight) = (start, start, BinaryHeap::new());
-        for Read { at, bytes } in reads {
-            if in_flight.len() >= depth
-                && let Some(Reverse(end)) = in_flight.pop()
-            {
-                now = now.max(end);
-            }
-            now += self.request_ns;
-            let unit = self.device.unit_bytes();
-            let units = Units::new((at / u64::from(unit)) as u32, bytes / unit);
-            let done = self.device.submit(now, &Command::Read(units)).expect("a read").done_ns;
-            in_flight.push(Reverse(done));
-            last = last.max(done);
-        }
-        self.now = last;
-        Ok(self.disturbed(last - start))
+    fn elapsed(
+        &mut self,
+        reads: &[Read],
+        depth: u32,
+        ended: &dyn Fn() -> bool,
+    ) -> Result<u64, Failed> {
+        let ns = self.reader.elapsed(reads, depth, ended)?;
+        Ok(self.disturbed(ns))
     }
 
     fn holds_data(&mut self, at: u64) -> Result<Option<bool>, Failed> {
-        Ok(Some(self.written.contains(&at)))
+        self.reader.holds_data(at)
     }
 }
