@@ -8,10 +8,11 @@ use fragmend_device::probe::reader::{Failed, Read, Reader};
 use fragmend_device::probe::{self, Measured, Options, ProbeError};
 use fragmend_flash::command::Units;
 use fragmend_flash::device::Device;
+use fragmend_lab::measured::{WRITTEN, written};
 use fragmend_lab::presets;
 use fragmend_layout::{CostSource, RequestCost};
 use std::time::Duration;
-use support::{Noise, Simulated, WRITTEN, written};
+use support::{Noise, Simulated};
 
 fn probed(drive: &mut Simulated) -> Measured {
     let no_geometry = Some(CannotTell::NotAsked);

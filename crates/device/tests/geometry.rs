@@ -7,8 +7,9 @@ use fragmend_device::probe::{self, Options};
 use fragmend_flash::command::Units;
 use fragmend_flash::device::Device;
 use fragmend_flash::drive::Drive;
+use fragmend_lab::measured::{WRITTEN, written};
 use fragmend_lab::presets;
-use support::{Noise, Simulated, WRITTEN, written};
+use support::{Noise, Simulated};
 
 const KIB: u64 = 1024;
 

@@ -6,6 +6,7 @@ mod support;
 
 use fragmend_device::probe::{self, Options, intervals::CannotTell};
 use fragmend_flash::command::{Command, Hint, Units};
+use fragmend_lab::measured::WRITTEN;
 use fragmend_layout::{
     Access, ByteRange, CostModel, DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout,
     ObservedLoad, ObservedRequests, Op,
@@ -14,7 +15,7 @@ use fragmend_layout::{
 use fragmend_plan::{Bill, Device, OneMore, Plan, Policy, Settings, Survey, SurveyedFile, Timed};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use support::{Simulated, WRITTEN};
+use support::Simulated;
 
 /// Bytes of a block.
 const UNIT: u64 = 4096;

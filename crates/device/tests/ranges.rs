@@ -8,9 +8,10 @@ use fragmend_device::probe::ranges::{self, Mapping};
 use fragmend_device::probe::{self, Options, intervals::CannotTell};
 use fragmend_flash::command::Units;
 use fragmend_flash::device::Device;
+use fragmend_lab::measured::{WRITTEN, written};
 use fragmend_lab::presets;
 use std::time::Duration;
-use support::{Simulated, WRITTEN, written};
+use support::Simulated;
 
 const MIB: u64 = 1 << 20;
 

@@ -5,7 +5,6 @@
 use fragmend_device::probe::reader::{Failed, Read, Reader};
 use fragmend_flash::device::Device;
 use fragmend_lab::measured::DriveReader;
-pub use fragmend_lab::measured::{WRITTEN, written};
 use fragmend_lab::presets;
 use fragmend_lab::setup::Setup;
 use std::ops::{Deref, DerefMut};
