@@ -91,7 +91,8 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
     };
     image.sync();
     let at_first = free();
-    // How long a whole run lasts, so that kills hit its middle.
+    // How long a whole run lasts, so that kills hit its middle: at first measured, then as kills come too late or in time. The first
+    // one may be far slower than the others.
     let mut usual: Option<Duration> = None;
     // On a busy machine more kills are needed to hit it as often.
     while kills < wanted || half <= wanted / 6 && kills < 3 * wanted {
@@ -106,7 +107,7 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
         loop {
             let started = Instant::now();
             let apply = start_apply(&plan_file, &["--rate", "max"]);
-            let Some(usual) = usual else {
+            let Some(whole) = usual else {
                 apply.wait().expect(&[0]);
                 usual = Some(started.elapsed());
                 break;
@@ -116,13 +117,16 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
                 // All of a range is copied first, and only then does any of it move.
                 instant = instant.max(random.below(1000)).max(random.below(1000));
             }
-            std::thread::sleep(usual.mul_f64(instant as f64 / 1000.0));
+            let slept = whole.mul_f64(instant as f64 / 1000.0);
+            std::thread::sleep(slept);
             apply.signal(rustix::process::Signal::KILL);
             let finished = apply.wait();
             round += 1;
             if finished.status.code().is_some() {
+                usual = Some(slept);
                 break;
             }
+            usual = Some(whole.mul_f64(1.05));
             kills += 1;
             let left = extents(&path);
             half += u32::from(left < fragments && left > 4);

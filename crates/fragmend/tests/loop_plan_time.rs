@@ -43,7 +43,9 @@ fn fragmented() -> (Image, PathBuf) {
 fn record(image: &Image, level: &str, load: impl FnOnce()) -> PathBuf {
     let trace = image.scratch().join(format!("{level}.parquet"));
     let mut command = Command::new(FRAGMEND);
-    command.args(["record", "--level", level, "-o"]).arg(&trace).arg(image.path());
+    // All of it: a budget may leave out a load as short as these.
+    command.args(["record", "--level", level, "--overhead", "100", "-o"]);
+    command.arg(&trace).arg(image.path());
     let recorder = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let recorder = recorder.wait_until_it_says(WATCHING);
     load();
