@@ -25,6 +25,7 @@ pub mod experiment;
 #[cfg(feature = "experiments")]
 pub mod experiments;
 pub mod file;
+#[cfg(feature = "experiments")]
 pub mod measured;
 pub mod plot;
 pub mod presets;

@@ -1,18 +1,17 @@
 //! A simulated drive measured by the production probe, in the drive's own virtual time: what a plan for files on it needs to
 //! know of it.
 
+use crate::raw;
 use crate::setup::{DriveKind, Setup};
 use fragmend_device::probe::intervals::CannotTell;
 use fragmend_device::probe::reader::{Failed, Read, Reader};
 use fragmend_device::probe::{self, Options};
-use fragmend_flash::command::{Command, Units};
+use fragmend_flash::command::Units;
 use fragmend_flash::device::Device;
 use fragmend_flash::drive::Drive;
 use fragmend_flash::inplace::Media;
 use fragmend_flash::ssd::Ssd;
 use fragmend_layout::DeviceProfile;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -67,10 +66,9 @@ impl DriveReader {
 /// # Panics
 /// The drive's description is inconsistent.
 pub fn written(drive: &Drive, bytes: u64) -> Ssd {
-    let mut ssd = Ssd::new(drive).expect("a consistent drive");
-    let units = (bytes / u64::from(ssd.unit_bytes())).min(ssd.units().into()) as u32;
-    ssd.precondition(Units::new(0, units)).expect("space");
-    ssd
+    let shape = drive.shape().expect("a consistent drive");
+    let units = (bytes / u64::from(shape.unit_bytes)).min(shape.logical_units.into());
+    raw::written(drive, units as u32)
 }
 
 impl Reader for DriveReader {
@@ -93,20 +91,10 @@ impl Reader for DriveReader {
     fn elapsed(&mut self, reads: &[Read], depth: u32, _: &dyn Fn() -> bool) -> Result<u64, Failed> {
         let start = self.now.max(self.device.idle_at());
         let depth = depth.min(self.max_depth) as usize;
-        let (mut now, mut last, mut in_flight) = (start, start, BinaryHeap::new());
-        for Read { at, bytes } in reads {
-            if in_flight.len() >= depth
-                && let Some(Reverse(end)) = in_flight.pop()
-            {
-                now = now.max(end);
-            }
-            now += self.request_ns;
-            let unit = self.device.unit_bytes();
-            let units = Units::new((at / u64::from(unit)) as u32, bytes / unit);
-            let done = self.device.submit(now, &Command::Read(units)).expect("a read").done_ns;
-            in_flight.push(Reverse(done));
-            last = last.max(done);
-        }
+        let unit = self.device.unit_bytes();
+        let units = |read: &Read| Units::new((read.at / u64::from(unit)) as u32, read.bytes / unit);
+        let (reads, request_ns) = (reads.iter().map(units), self.request_ns);
+        let last = raw::read_from(&mut *self.device, start, reads, depth, request_ns);
         self.now = last;
         Ok(last - start)
     }

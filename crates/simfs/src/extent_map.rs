@@ -1,5 +1,6 @@
 //! Where the blocks of a file are on the drive.
 
+use crate::ranges::gaps_between;
 use fragmend_flash::command::Units;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -107,17 +108,7 @@ impl ExtentMap {
 
     /// The parts of `range` that are in no piece.
     pub fn holes(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let (mut holes, mut at) = (Vec::new(), range.start);
-        for piece in self.within(range.clone()) {
-            if at < piece.block {
-                holes.push(at..piece.block);
-            }
-            at = piece.blocks().end;
-        }
-        if at < range.end {
-            holes.push(at..range.end);
-        }
-        holes
+        gaps_between(range.clone(), self.within(range).map(|piece| piece.blocks()))
     }
 
     /// Removes what is in `range`; returns it.

@@ -56,7 +56,7 @@ struct OfProgram {
 impl Machine {
     /// A machine with one program, at time zero, and an idle drive, which keeps content or not.
     pub fn new(device: Box<dyn Device>, keeps_content: bool, path: HostPath) -> Self {
-        let drive = Wired { device, commands: 0, arrived: 0, cut: None, is_on: true, read: 0 };
+        let drive = Wired { device, commands: 0, arrived: 0, cut: None, is_on: true };
         let programs = vec![OfProgram::default()];
         let (profile, others) = (None, None);
         let state = State { drive, keeps_content, profile, path, programs, present: 0, others };
@@ -70,12 +70,12 @@ impl Machine {
 
     /// Bytes of a block, which is a unit of the drive.
     pub fn block_bytes(&self) -> u64 {
-        self.0.borrow().drive.unit_bytes().into()
+        self.0.borrow().drive.device.unit_bytes().into()
     }
 
     /// Blocks of the drive.
     pub fn blocks(&self) -> u32 {
-        self.0.borrow().drive.units()
+        self.0.borrow().drive.device.units()
     }
 
     /// The host's path to the drive.
@@ -100,7 +100,7 @@ impl Machine {
 
     /// The counts of the drive.
     pub fn counters(&self) -> Counters {
-        self.0.borrow().drive.counters()
+        self.0.borrow().drive.device.counters()
     }
 
     /// A further program, which begins now. The [present one](Self::present) stays.
@@ -145,7 +145,7 @@ impl Machine {
 
     /// The present program sleeps until the drive is idle.
     pub fn wait_until_idle(&self) {
-        let idle = self.0.borrow().drive.idle_at();
+        let idle = self.0.borrow().drive.device.idle_at();
         self.wait_until(idle);
     }
 
@@ -220,7 +220,7 @@ impl Machine {
 
     /// The content of units of the drive, without a clock.
     pub fn bytes(&self, units: Units) -> Vec<u8> {
-        self.0.borrow().drive.bytes(units)
+        self.0.borrow().drive.device.bytes(units)
     }
 
     /// How many commands have arrived at the drive.
@@ -315,7 +315,8 @@ impl Environment for Machine {
     /// A machine has one drive.
     fn read_from(&self, _: u64) -> Option<u64> {
         let state = self.0.borrow();
-        Some(state.drive.read * u64::from(state.drive.unit_bytes()))
+        let device = &state.drive.device;
+        Some(device.counters().host_read * u64::from(device.unit_bytes()))
     }
 
     fn own_io(&self) -> OwnIo {
@@ -334,12 +335,11 @@ struct Wired {
     arrived: u64,
     cut: Option<PowerCut>,
     is_on: bool,
-    /// Units that were read.
-    read: u64,
 }
 
-impl Device for Wired {
-    fn submit_with(
+impl Wired {
+    /// Passes on a command, unless the power is cut before it.
+    fn submit(
         &mut self,
         at: u64,
         command: &Command,
@@ -358,34 +358,7 @@ impl Device for Wired {
         }
         self.commands += 1;
         self.arrived = self.arrived.max(at);
-        if let Command::Read(units) = command {
-            self.read += u64::from(units.count);
-        }
         self.device.submit_with(at, command, contents)
-    }
-
-    fn unit_bytes(&self) -> u32 {
-        self.device.unit_bytes()
-    }
-
-    fn units(&self) -> u32 {
-        self.device.units()
-    }
-
-    fn idle_at(&self) -> u64 {
-        self.device.idle_at()
-    }
-
-    fn counters(&self) -> Counters {
-        self.device.counters()
-    }
-
-    fn bytes(&self, units: Units) -> Vec<u8> {
-        self.device.bytes(units)
-    }
-
-    fn power_cut(&mut self, at: u64) -> Recovery {
-        self.device.power_cut(at)
     }
 }
 
@@ -402,35 +375,35 @@ impl Device for WithContents<'_, '_> {
         command: &Command,
         contents: Contents<'_>,
     ) -> Result<Completion, Refused> {
-        self.drive.submit_with(at, command, contents)
+        self.drive.submit(at, command, contents)
     }
 
     fn submit(&mut self, at: u64, command: &Command) -> Result<Completion, Refused> {
-        self.drive.submit_with(at, command, self.contents)
+        self.drive.submit(at, command, self.contents)
     }
 
     fn unit_bytes(&self) -> u32 {
-        self.drive.unit_bytes()
+        self.drive.device.unit_bytes()
     }
 
     fn units(&self) -> u32 {
-        self.drive.units()
+        self.drive.device.units()
     }
 
     fn idle_at(&self) -> u64 {
-        self.drive.idle_at()
+        self.drive.device.idle_at()
     }
 
     fn counters(&self) -> Counters {
-        self.drive.counters()
+        self.drive.device.counters()
     }
 
     fn bytes(&self, units: Units) -> Vec<u8> {
-        self.drive.bytes(units)
+        self.drive.device.bytes(units)
     }
 
     fn power_cut(&mut self, at: u64) -> Recovery {
-        self.drive.power_cut(at)
+        self.drive.device.power_cut(at)
     }
 }
 

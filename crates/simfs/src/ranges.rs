@@ -50,17 +50,8 @@ impl RangeSet {
 
     /// The parts of `range` that are not in it.
     pub fn gaps(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let (mut gaps, mut at) = (Vec::new(), range.start);
-        for part in self.within(range.clone()) {
-            if at < part.start {
-                gaps.push(at..part.start);
-            }
-            at = part.end;
-        }
-        if at < range.end {
-            gaps.push(at..range.end);
-        }
-        gaps
+        let parts = self.within(range.clone());
+        gaps_between(range, parts)
     }
 
     /// Adds a range.
@@ -101,6 +92,24 @@ impl RangeSet {
         }
         removed
     }
+}
+
+/// What of `range` is between these parts of it, which are in ascending order.
+pub(crate) fn gaps_between(
+    range: Range<u64>,
+    parts: impl IntoIterator<Item = Range<u64>>,
+) -> Vec<Range<u64>> {
+    let (mut gaps, mut at) = (Vec::new(), range.start);
+    for part in parts {
+        if at < part.start {
+            gaps.push(at..part.start);
+        }
+        at = part.end;
+    }
+    if at < range.end {
+        gaps.push(at..range.end);
+    }
+    gaps
 }
 
 impl FromIterator<Range<u64>> for RangeSet {
