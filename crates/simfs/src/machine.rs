@@ -1,7 +1,7 @@
 //! A machine: one simulated drive, the host's path to it, and the programs that use it, each with its own processor and clock.
 //! The power can be cut at any instant.
 
-use crate::file_system::Access;
+use crate::file_system::{Access, Token};
 use fragmend_apply::{Environment, OwnIo};
 use fragmend_flash::command::{Command, Completion, Hint, Refused, Units};
 use fragmend_flash::counters::Counters;
@@ -41,6 +41,7 @@ struct State {
     programs: Vec<OfProgram>,
     present: usize,
     others: Option<Others>,
+    next_token: Token,
 }
 
 /// The state of a program.
@@ -59,7 +60,9 @@ impl Machine {
         let drive = Wired { device, commands: 0, arrived: 0, cut: None, is_on: true };
         let programs = vec![OfProgram::default()];
         let (profile, others) = (None, None);
-        let state = State { drive, keeps_content, profile, path, programs, present: 0, others };
+        let (present, next_token) = (0, 1);
+        let state =
+            State { drive, keeps_content, profile, path, programs, present, others, next_token };
         Self(Rc::new(RefCell::new(state)))
     }
 
@@ -216,6 +219,20 @@ impl Machine {
     /// The drive refuses, or the power is cut.
     pub fn flush(&self) -> Result<(), Refused> {
         self.command(&Command::Flush).map(drop)
+    }
+
+    /// Tokens for the content of so many blocks, which no block has had: the first one, which the others follow. Restarts do not
+    /// repeat them.
+    pub fn fresh_tokens(&self, count: u64) -> Token {
+        let mut state = self.0.borrow_mut();
+        let first = state.next_token;
+        state.next_token += count;
+        first
+    }
+
+    /// The next one of [`Self::fresh_tokens`].
+    pub fn next_token(&self) -> Token {
+        self.0.borrow().next_token
     }
 
     /// The content of units of the drive, without a clock.
