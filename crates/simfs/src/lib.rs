@@ -8,6 +8,8 @@
 //! | [`cache`] | the page cache |
 //! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
 //! | [`record`] | metadata as bytes of blocks |
+//! | [`segments`] | a log-structured file system in the manner of F2FS |
+//! | [`monitor`] | which ranges reach the drive, and how fragmented they are (InDeF) |
 //! | [`error`] | why something could not be done |
 //!
 //! Metadata is on the drive: what is mounted after a power cut is what the drive's blocks say, on a drive that keeps content. On
@@ -20,5 +22,7 @@ pub mod error;
 pub mod extent_map;
 pub mod file_system;
 pub mod machine;
+pub mod monitor;
 pub mod ranges;
 pub mod record;
+pub mod segments;

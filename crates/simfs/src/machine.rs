@@ -21,7 +21,8 @@ pub struct Machine(Rc<RefCell<State>>);
 pub struct Program(usize);
 
 /// When the power fails: before the drive's command with this number (the first one has the number 1), and so long after the one
-/// before it, at the latest when this one arrives.
+/// before it, at the latest when this one arrives. A flush, or another command that a program waits for, fails if it is the one before
+/// and is not done by then: the program has not seen it end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
     /// The number of the command that does not arrive any more.
@@ -260,13 +261,14 @@ impl Machine {
         self.0.borrow().drive.is_on
     }
 
-    /// Cuts the power now, unless it is cut, so long after the last command, and returns when the drive has recovered. All
+    /// Cuts the power now, unless it is cut, or so long after the last command if that is later, and returns when the drive has recovered. All
     /// programs are gone, and one begins.
     pub fn restart(&self, after_ns: u64) -> Recovery {
         let mut state = self.0.borrow_mut();
-        let now = state.program().now.max(state.drive.arrived);
+        let programs = state.programs.iter().map(|program| program.now);
+        let now = programs.fold(state.drive.arrived, u64::max);
         let cut = if state.drive.is_on {
-            let at = state.drive.arrived.saturating_add(after_ns);
+            let at = state.drive.arrived.saturating_add(after_ns).max(now);
             state.drive.device.power_cut(at)
         } else {
             Recovery::default()
@@ -375,7 +377,17 @@ impl Wired {
         }
         self.commands += 1;
         self.arrived = self.arrived.max(at);
-        self.device.submit_with(at, command, contents)
+        let done = self.device.submit_with(at, command, contents)?;
+        if let Some(PowerCut { before, after_ns }) = self.cut
+            && before == self.commands + 1
+            && !matches!(command, Command::Read(_) | Command::Write { .. })
+            && done.done_ns > self.arrived.saturating_add(after_ns)
+        {
+            self.device.power_cut(self.arrived + after_ns);
+            self.is_on = false;
+            return Err(Refused::NoPower);
+        }
+        Ok(done)
     }
 }
 
