@@ -50,6 +50,7 @@ impl State {
         self.moved_nodes.clear();
         self.retired.clear();
         self.unrepeatable.clear();
+        self.cleaned_nodes.clear();
         self.release()?;
         if !self.keeps(Barrier::NodesBeforeCheckpoint) {
             self.write_nodes(&nodes, false)?;

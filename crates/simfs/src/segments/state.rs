@@ -85,6 +85,8 @@ pub struct State {
     /// The last checkpoint.
     pub version: u64,
     pub checkpointed_ns: u64,
+    /// Node sections that were cleaned since: their nodes are written by the next one.
+    pub cleaned_nodes: BTreeSet<u32>,
     /// When the cleaner last worked in the background.
     pub cleaned_ns: u64,
     /// The area of the last checkpoint pack, and the block of it at which the next one begins; none until the first pack after a
@@ -126,6 +128,7 @@ impl State {
             unrepeatable: BTreeSet::new(),
             version: 0,
             checkpointed_ns: machine.now_ns(),
+            cleaned_nodes: BTreeSet::new(),
             cleaned_ns: machine.now_ns(),
             area: 1,
             area_next: None,

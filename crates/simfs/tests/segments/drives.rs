@@ -4,6 +4,7 @@ use crate::support::drives::{SMALL_BLOCK, path};
 use crate::support::lossy::Lossy;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
 use fragmend_flash::geometry::Geometry;
+use fragmend_flash::inplace::{InPlace, InPlaceDrive, Media};
 use fragmend_flash::zones::Zoned;
 use fragmend_simfs::machine::Machine;
 use fragmend_simfs::segments::Settings;
@@ -94,4 +95,16 @@ pub fn large_zoned() -> Machine {
 /// Parameters for it: each zone is two segments.
 pub fn large_zones() -> Settings {
     Settings { segment_bytes: 512 << 10, zone_blocks: Some(4 * 16 * 4), ..Settings::default() }
+}
+
+/// A machine whose drive of so many blocks of 4 KiB is memory, and keeps no content.
+pub fn fast(blocks: u32) -> Machine {
+    let drive = InPlaceDrive {
+        bytes: u64::from(blocks) * 4096,
+        unit_bytes: 4096,
+        command_ns: 5_000,
+        link_bytes_per_second: 2_500_000_000,
+        media: Media::Memory {},
+    };
+    Machine::new(Box::new(InPlace::new(&drive)), false, path())
 }

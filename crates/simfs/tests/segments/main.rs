@@ -4,6 +4,7 @@
 mod support;
 
 mod barriers;
+mod cleaner;
 mod conformance;
 mod cuts;
 mod drives;

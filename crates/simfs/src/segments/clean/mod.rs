@@ -51,17 +51,19 @@ impl Cleaning {
     }
 }
 
-/// Victims that are cleaned before one checkpoint frees them all, while there is space for their copies.
-const BEFORE_CHECKPOINT: u32 = 4;
 /// The most blocks that one call writes.
 const AT_ONCE: usize = 256;
 
 impl State {
-    /// Sections that must be free before this many blocks are written.
+    /// Sections that must be free before this many blocks are written. A quarter of the spare ones is kept for copies, because what is
+    /// copied makes nodes dirty, whose old blocks are free only after their own sections are cleaned.
     fn sections_for(&self, blocks: u64) -> u32 {
         let blocks = blocks + self.dirty_nodes.len() as u64;
-        let sections = blocks.div_ceil(self.geometry.section.into()) as u32;
-        self.settings.cleaning.sections_needed() + sections
+        self.reserved_sections() + blocks.div_ceil(self.geometry.section.into()) as u32
+    }
+
+    fn reserved_sections(&self) -> u32 {
+        (self.geometry.spare / 4).max(self.settings.cleaning.sections_needed())
     }
 
     /// Makes a checkpoint if one is due, and cleans until there is space to write this many blocks, and all nodes that are dirty.
@@ -82,7 +84,7 @@ impl State {
             }
             let waits = self.sections.emptied() > 0
                 || self.dirty_nodes.len() as u64 > self.geometry.section.into();
-            if !waits && self.clean_some(BEFORE_CHECKPOINT)? == 0 {
+            if !waits && self.clean_in_foreground()? == 0 {
                 let least = 1 + blocks.div_ceil(self.geometry.section.into()) as u32;
                 return if self.sections.free() > least { Ok(()) } else { Err(Error::NoSpace) };
             }
@@ -95,27 +97,43 @@ impl State {
     fn clean_in_background(&mut self) -> Result<(), Error> {
         let cleaning = self.settings.cleaning;
         let age = self.machine.now_ns().saturating_sub(self.cleaned_ns);
-        if age < cleaning.every_ns || self.sections.free() < cleaning.sections_needed() {
+        if age < cleaning.every_ns || self.sections.free() < self.reserved_sections() {
             return Ok(());
         }
         self.cleaned_ns = self.machine.now_ns();
         self.clean(cleaning.background).map(drop)
     }
 
-    /// Cleans up to this many batches in the foreground; returns how many victims they had.
-    fn clean_some(&mut self, batches: u32) -> Result<u32, Error> {
-        let mut cleaned = 0;
-        for _ in 0..batches {
-            if self.sections.free() <= 2 * self.settings.cleaning.batch.max(1) {
+    /// Cleans before one checkpoint: while the copies, and the nodes that become dirty, need less than half of what is free; one batch
+    /// at least, if there is space for it. Returns how many victims there were.
+    fn clean_in_foreground(&mut self) -> Result<u32, Error> {
+        let (policy, batch) =
+            (self.settings.cleaning.foreground, self.settings.cleaning.batch.max(1));
+        let most = (self.reserved_sections() / 4).max(batch);
+        let (free, mut cleaned) = (self.sections.free(), 0);
+        while cleaned < most {
+            let victims = self.victims(policy, batch as usize);
+            let valid = victims.iter().map(|victim| u64::from(self.sections.get(*victim).valid));
+            let needed = self.sections_to_copy(valid.sum());
+            let used = free - self.sections.free();
+            let is_enough = if cleaned == 0 { needed <= free } else { used + needed <= free / 2 };
+            if victims.is_empty() || !is_enough {
                 break;
             }
-            let victims = self.clean(self.settings.cleaning.foreground)?;
-            if victims == 0 {
-                break;
-            }
-            cleaned += victims;
+            cleaned += self.clean_victims(&victims)?;
         }
         Ok(cleaned)
+    }
+
+    /// The most sections that are opened for this many copies, and for all nodes that are dirty then.
+    fn sections_to_copy(&self, blocks: u64) -> u32 {
+        let opened = |blocks: u64, log: LogKind| {
+            let log = self.logs[log as usize];
+            let left = if log.is_open { self.geometry.section - log.next } else { 0 };
+            blocks.saturating_sub(left.into()).div_ceil(self.geometry.section.into()) as u32
+        };
+        let nodes = self.dirty_nodes.len() as u64 + blocks + 1;
+        opened(blocks, LogKind::Cold) + opened(nodes, LogKind::Node)
     }
 
     /// Copies the valid blocks of one batch of victims; returns how many victims there were. They are free after a checkpoint.
@@ -124,8 +142,12 @@ impl State {
     /// No section is free, or the drive refuses.
     pub fn clean(&mut self, policy: Victims) -> Result<u32, Error> {
         let victims = self.victims(policy, self.settings.cleaning.batch.max(1) as usize);
+        self.clean_victims(&victims)
+    }
+
+    fn clean_victims(&mut self, victims: &[u32]) -> Result<u32, Error> {
         let mut queue: Vec<Valid> = Vec::new();
-        for victim in &victims {
+        for victim in victims {
             self.load_queue(*victim, &mut queue);
         }
         self.read_queue(&queue)?;
@@ -141,6 +163,9 @@ impl State {
     fn load_queue(&mut self, victim: u32, queue: &mut Vec<Valid>) {
         let offsets: Vec<u32> = self.sections.valid_in(victim).collect();
         let kind = self.sections.get(victim).kind;
+        if kind == Kind::Node {
+            self.cleaned_nodes.insert(victim);
+        }
         for offset in offsets {
             let place = self.geometry.place(victim, offset);
             let Owner { inode, number } = self.owner(place);

@@ -26,6 +26,7 @@ impl State {
         let closed = self.sections.iter().filter(|(_, s)| s.state == Use::Closed);
         let mut found: Vec<u32> =
             closed.filter(|(_, s)| has_both(s.valid)).map(|(n, _)| n).collect();
+        found.retain(|number| !self.cleaned_nodes.contains(number));
         match policy {
             Victims::Greedy => found.sort_by_key(|number| self.sections.get(*number).valid),
             Victims::CostBenefit => found = self.by_cost_benefit(&found),
