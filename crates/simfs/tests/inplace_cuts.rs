@@ -1,0 +1,99 @@
+//! Power cuts of the file system in the manner of ext4, at every command of a load; and each barrier left out.
+
+mod support;
+
+use fragmend_simfs::error::Error;
+use fragmend_simfs::file_system::FileSystem;
+use fragmend_simfs::inplace::{InPlace, Options};
+use fragmend_simfs::machine::Machine;
+use fragmend_simfs::mounted::Omit;
+use std::ops::Range;
+use std::rc::Rc;
+use support::Kind;
+use support::cuts::{Cuts, Found};
+use support::drives;
+
+/// A small one: two groups, a journal that wraps now and then, files in leaves.
+#[derive(Clone, Copy, Default)]
+struct Small {
+    delayed_allocation: bool,
+    reservation: bool,
+    omit: Option<Omit>,
+}
+
+impl Small {
+    fn options(&self, machine: &Machine) -> Options {
+        let mut options = Options::of(machine);
+        (options.blocks_per_group, options.journal_blocks, options.inodes) = (700, 48, 16);
+        (options.reservation, options.locality) = (self.reservation, self.reservation);
+        options.settings.delayed_allocation = self.delayed_allocation;
+        options.settings.omit = self.omit;
+        options
+    }
+}
+
+impl Kind for Small {
+    fn format(&self, machine: &Machine) -> Result<(), Error> {
+        InPlace::format(machine, &self.options(machine))?;
+        machine.flush()?;
+        Ok(())
+    }
+
+    fn mount(&self, machine: &Machine) -> Result<Rc<dyn FileSystem>, Error> {
+        Ok(Rc::new(InPlace::mount(machine, &self.options(machine))?))
+    }
+}
+
+fn cuts(kind: &Small, machine: fn(u64) -> Machine, seeds: Range<u64>, steps: usize) -> Found {
+    let instants = &[0, 30_000, 220_000, u64::MAX / 4];
+    Cuts { kind, machine, seeds, steps, instants, ends_early: kind.omit.is_some() }.run()
+}
+
+fn assert_agrees(found: &Found, states: usize) {
+    println!("{} cuts, {} distinct states", found.cuts, found.states.len());
+    let first: Vec<_> = found.disagreements.iter().take(5).collect();
+    assert!(first.is_empty(), "{} disagreements, the first: {first:#?}", found.disagreements.len());
+    assert!(found.states.len() >= states, "{} states", found.states.len());
+}
+
+const AT_ONCE: Small = Small { delayed_allocation: false, reservation: false, omit: None };
+const DELAYED: Small = Small { delayed_allocation: true, reservation: true, omit: None };
+
+#[test]
+fn nothing_synced_is_lost_on_a_drive_that_loses_any_part() {
+    assert_agrees(&cuts(&DELAYED, drives::small_lossy, 1..4, 60), 1000);
+    assert_agrees(&cuts(&AT_ONCE, drives::small_lossy, 4..6, 60), 1000);
+}
+
+#[test]
+fn nothing_synced_is_lost_on_flash() {
+    assert_agrees(&cuts(&DELAYED, drives::small_ssd, 1..3, 60), 500);
+}
+
+/// Each step of the commit protocol that is left out costs something at some cut.
+#[test]
+fn every_barrier_is_needed() {
+    let all = [
+        Omit::OrderedData,
+        Omit::FlushBeforeCommit,
+        Omit::FlushAfterCommit,
+        Omit::FreeAfterCommit,
+        Omit::TrimAfterCommit,
+        Omit::DonorBeforeExchange,
+        Omit::FlushBeforeTail,
+        Omit::FlushAfterTail,
+        Omit::Revoke,
+        Omit::Forget,
+        Omit::FlushOfOverwrites,
+    ];
+    let missed: Vec<Omit> = all
+        .into_iter()
+        .filter(|omit| {
+            let kind = Small { omit: Some(*omit), ..AT_ONCE };
+            let found = cuts(&kind, drives::small_lossy, 1..12, 60);
+            println!("{omit:?}: after {} cuts: {:?}", found.cuts, found.disagreements);
+            found.disagreements.is_empty()
+        })
+        .collect();
+    assert_eq!(missed, [], "their lack was not noticed");
+}
