@@ -82,7 +82,7 @@ pub(super) fn check(state: &State<OfInPlace>) -> Result<(), String> {
             Some(None) => vec![0; bytes],
             None => state.machine.bytes(Units::new(place, 1)),
         };
-        units.each().flat_map(block).collect()
+        units.each().map(block).collect::<Vec<_>>().concat()
     };
     let tables = tables::read(&kind.places, &read)?;
     let (stored, here) = (tables.files.len(), state.files.each().count());

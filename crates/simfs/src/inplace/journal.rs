@@ -224,7 +224,7 @@ impl Journal {
         let read = |at: u32, count: u32| -> Result<Vec<u8>, Error> {
             let units = self.units(at, count);
             machine.read(&units, Access::Direct)?;
-            Ok(units.into_iter().flat_map(|units| machine.bytes(units)).collect())
+            Ok(units.into_iter().map(|units| machine.bytes(units)).collect::<Vec<_>>().concat())
         };
         let first = read(self.head, 1)?;
         let blocks = record::blocks(&first, block).filter(|n| *n < self.blocks() as usize);
