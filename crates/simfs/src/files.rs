@@ -1,7 +1,7 @@
 //! The files of a mounted file system, in memory: inodes by their numbers, and names.
 
 use crate::error::Error;
-use crate::extent_map::ExtentMap;
+use crate::extent_map::{ExtentMap, Piece};
 use crate::leaves::Leaves;
 use crate::ranges::RangeSet;
 use fragmend_flash::command::Units;
@@ -53,6 +53,27 @@ impl File {
             unwritten_out: RangeSet::default(),
             reserved: None,
         }
+    }
+
+    /// Fills in the extents that were read from a drive of so many blocks: those in the inode, and those in leaves at these places.
+    ///
+    /// # Errors
+    /// One of them is not on the drive, or they overlap.
+    pub fn read_extents(
+        &mut self,
+        pieces: &[Piece],
+        leaves: &[(u32, Vec<Piece>)],
+        blocks: u32,
+    ) -> Result<(), String> {
+        for piece in pieces.iter().chain(leaves.iter().flat_map(|leaf| &leaf.1)) {
+            let end = piece.place.checked_add(piece.count).filter(|end| *end <= blocks);
+            if end.is_none() || piece.count == 0 || !self.map.insert(*piece).is_empty() {
+                let path = self.path.display();
+                return Err(format!("{path}: {piece:?} is not on the drive, or twice in the file"));
+            }
+        }
+        self.leaves = Leaves::read(leaves);
+        Ok(())
     }
 }
 

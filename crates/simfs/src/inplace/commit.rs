@@ -5,7 +5,7 @@ use super::journal::Image;
 use super::tables;
 use crate::error::Error;
 use crate::leaves::Leaf;
-use crate::mounted::State;
+use crate::mounted::{Kind, State};
 use fragmend_flash::command::Units;
 use fragmend_flash::device::Bytes;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn settle_leaves(state: &mut State<OfInPlace>, inode: u64) -> Result<(), Error> 
     let fanout = state.fanout;
     let Some(file) = state.files.get_mut(inode) else { return Ok(()) };
     for place in file.leaves.settle(&file.map, fanout) {
-        state.leave_metadata(place)?;
+        OfInPlace::leave_metadata(state, place)?;
     }
     let Some(file) = state.files.get(inode) else { return Ok(()) };
     let goal = file.map.pieces().next().map_or(0, |piece| piece.units().end());
@@ -85,18 +85,7 @@ pub(super) fn check(state: &State<OfInPlace>) -> Result<(), String> {
         units.each().map(block).collect::<Vec<_>>().concat()
     };
     let tables = tables::read(&kind.places, &read)?;
-    let (stored, here) = (tables.files.len(), state.files.each().count());
-    if stored != here {
-        return Err(format!("{stored} files are on the drive, and {here} in memory"));
-    }
-    for (inode, file) in state.files.each() {
-        let stored = tables.files.get(&inode).ok_or_else(|| format!("inode {inode} is missing"))?;
-        let same = (&stored.path, stored.generation, stored.stored_size, &stored.map)
-            == (&file.path, file.generation, file.stored_size, &file.map);
-        if !same {
-            return Err(format!("{} differs on the drive", file.path.display()));
-        }
-    }
+    state.compare_files(&tables.files)?;
     let free = state.space.free() + state.space.held().len();
     if tables.space.free() != free {
         return Err(format!(

@@ -1,9 +1,8 @@
 //! Inodes, leaves and bitmaps as blocks of the drive, and back.
 
 use super::places::Places;
-use crate::extent_map::{ExtentMap, Piece};
+use crate::extent_map::Piece;
 use crate::files::File;
-use crate::leaves::Leaves;
 use crate::machine::Machine;
 use crate::mounted::{Kind, add_once};
 use crate::ranges::RangeSet;
@@ -131,16 +130,9 @@ fn file(inode: Inode, places: &Places, read: &impl Fn(Units) -> Vec<u8>) -> Resu
         leaves.push((place, pieces));
         next = behind;
     }
-    let mut map = ExtentMap::new(super::OfInPlace::LONGEST);
-    for piece in inode.pieces.iter().chain(leaves.iter().flat_map(|leaf| &leaf.1)) {
-        let end = piece.place.checked_add(piece.count).filter(|end| *end <= places.blocks);
-        if end.is_none() || piece.count == 0 || !map.insert(*piece).is_empty() {
-            return Err(format!("{path}: {piece:?} is not on the drive, or twice in the file"));
-        }
-    }
     let mut file = File::new(&inode.path, inode.generation, super::OfInPlace::LONGEST);
-    (file.size, file.stored_size, file.map) = (inode.size, inode.size, map);
-    file.leaves = Leaves::read(&leaves);
+    (file.size, file.stored_size) = (inode.size, inode.size);
+    file.read_extents(&inode.pieces, &leaves, places.blocks)?;
     Ok(file)
 }
 

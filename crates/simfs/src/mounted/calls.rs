@@ -45,7 +45,7 @@ impl<K: Kind> State<K> {
         let Some(mut file) = self.files.remove(inode) else { return Ok(()) };
         self.kind.unreserve(&mut self.space, &mut file);
         for place in file.leaves.places().collect::<Vec<_>>() {
-            self.leave_metadata(place)?;
+            K::leave_metadata(self, place)?;
         }
         self.change(inode);
         Ok(())

@@ -1,8 +1,10 @@
 //! Compares the tables in memory with each other: each block is free, held, left, or a file's.
 
 use super::{Kind, State};
+use crate::files::File;
 use crate::ranges::RangeSet;
 use fragmend_flash::command::Units;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub(crate) fn range(units: Units) -> Range<u64> {
@@ -27,6 +29,23 @@ impl<K: Kind> State<K> {
             .filter_map(|(_, file)| file.reserved)
             .map(|(_, run)| u64::from(run.count))
             .sum()
+    }
+
+    /// Compares the files that the last commit has put on the drive with those in memory.
+    pub fn compare_files(&self, stored: &BTreeMap<u64, File>) -> Result<(), String> {
+        let here = self.files.each().count();
+        if stored.len() != here {
+            return Err(format!("{} files are on the drive, and {here} in memory", stored.len()));
+        }
+        for (inode, file) in self.files.each() {
+            let stored = stored.get(&inode).ok_or_else(|| format!("inode {inode} is missing"))?;
+            let same = (&stored.path, stored.generation, stored.stored_size, &stored.map)
+                == (&file.path, file.generation, file.stored_size, &file.map);
+            if !same {
+                return Err(format!("{} differs on the drive", file.path.display()));
+            }
+        }
+        Ok(())
     }
 
     pub fn check(&self) -> Result<(), String> {

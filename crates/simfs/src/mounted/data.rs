@@ -26,6 +26,7 @@ impl<K: Kind> State<K> {
         let mut written: Vec<Piece> = Vec::new();
         for piece in file.map.within(range.clone()).collect::<Vec<_>>() {
             let shared = !self.owners.shared(piece.units()).is_empty();
+            let shared = shared && self.settings.omit != Some(Omit::Unshare);
             if shared || !self.kind.overwrites(&piece) {
                 anew.push(piece.blocks());
             } else if piece.unwritten {

@@ -96,8 +96,10 @@ pub enum Omit {
     Revoke,
     /// Of ext4's journal: a metadata block that was freed is not checkpointed.
     Forget,
-    /// Of Btrfs: data that a commit refers to is never overwritten.
-    CopyOnWrite,
+    /// Of Btrfs: the super block is written last.
+    SuperLast,
+    /// Of Btrfs: what another file shares is not overwritten.
+    Unshare,
     /// A sync flushes although there is nothing to commit.
     FlushOfOverwrites,
 }
@@ -152,6 +154,11 @@ pub trait Kind: Sized + 'static {
     /// Whether so many changes should be committed before others come.
     fn is_full(&self, _: &Changes) -> bool {
         false
+    }
+    /// A leaf has left its place.
+    fn leave_metadata(state: &mut State<Self>, place: u32) -> Result<(), Error> {
+        state.changes.leaves.push(place);
+        state.leave(Units::new(place, 1))
     }
     /// Writes the metadata of all changes, and switches to it.
     fn commit(state: &mut State<Self>) -> Result<(), Error>;
@@ -293,7 +300,7 @@ impl<K: Kind> State<K> {
         if late { self.write_placed() } else { Ok(()) }
     }
 
-    fn trim(&mut self, run: Units) -> Result<(), Error> {
+    pub(crate) fn trim(&self, run: Units) -> Result<(), Error> {
         if self.settings.discard {
             self.machine.command(&Command::Trim(run))?;
         }
@@ -322,12 +329,6 @@ impl<K: Kind> State<K> {
             self.changes.freed.push(run);
         }
         Ok(())
-    }
-
-    /// A leaf has left its place.
-    pub fn leave_metadata(&mut self, place: u32) -> Result<(), Error> {
-        self.changes.leaves.push(place);
-        self.leave(Units::new(place, 1))
     }
 
     /// Sees to it that so many blocks can be allocated for data.

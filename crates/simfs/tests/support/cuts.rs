@@ -37,6 +37,16 @@ pub struct Found {
     pub disagreements: Vec<String>,
 }
 
+impl Found {
+    /// There were so many distinct states, and no disagreement.
+    pub fn assert_agrees(&self, states: usize) {
+        println!("{} cuts, {} distinct states", self.cuts, self.states.len());
+        let first: Vec<_> = self.disagreements.iter().take(5).collect();
+        assert!(first.is_empty(), "{} disagreements: {first:#?}", self.disagreements.len());
+        assert!(self.states.len() >= states, "{} states", self.states.len());
+    }
+}
+
 impl Cuts<'_> {
     /// Makes all cuts.
     pub fn run(&self) -> Found {
