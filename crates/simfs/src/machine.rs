@@ -20,6 +20,13 @@ pub struct Machine(Rc<RefCell<State>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program(usize);
 
+impl Program {
+    /// Its number; the first one has 0.
+    pub fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// When the power fails: before the drive's command with this number (the first one has the number 1), and so long after the one
 /// before it, at the latest when this one arrives. A flush, or another command that a program waits for, fails if it is the one before
 /// and is not done by then: the program has not seen it end.
@@ -183,6 +190,42 @@ impl Machine {
         })?;
         self.0.borrow_mut().program_mut().io.read_bytes += bytes;
         Ok(())
+    }
+
+    /// Asks for extents without a call and without waiting, as readahead does; returns when they will have arrived.
+    ///
+    /// # Errors
+    /// The drive refuses, or the power is cut.
+    pub fn begin_read(&self, extents: &[Units]) -> Result<u64, Refused> {
+        let bytes = self.bytes_of(extents);
+        let ready = self.with_host(&mut |_| None, |host| {
+            host.next_window(extents)?;
+            Ok(host.ready_at())
+        })?;
+        self.0.borrow_mut().program_mut().io.read_bytes += bytes;
+        Ok(ready)
+    }
+
+    /// Waits for what arrives at this time, which [`Self::begin_read`] has returned.
+    pub fn end_read(&self, ready: u64) {
+        let mut state = self.0.borrow_mut();
+        let (end_ns, wake_ns) = (state.path.end_ns, state.path.wake_ns);
+        let program = state.program_mut();
+        let waiting = ready.saturating_sub(program.now);
+        let wake_ns = if waiting > 0 { wake_ns } else { 0 };
+        program.spent.waiting += waiting;
+        program.spent.wake += wake_ns;
+        program.spent.completion += end_ns;
+        program.now += waiting + wake_ns + end_ns;
+    }
+
+    /// The present program uses this many bytes that it has read through the page cache.
+    pub fn use_bytes(&self, bytes: u64) {
+        let mut state = self.0.borrow_mut();
+        let program = state.program_mut();
+        let ns = bytes.div_ceil(4096) * program.use_page_ns;
+        program.spent.program += ns;
+        program.now += ns;
     }
 
     /// Writes extents with one call, and waits until the drive has acknowledged them. `contents` returns the content of a unit of

@@ -52,10 +52,10 @@ impl Lossy {
         }
     }
 
-    fn unit(&self, unit: u32) -> Bytes {
+    fn unit(&self, unit: u32) -> Option<&[u8]> {
         match self.volatile.get(&unit).and_then(|writes| writes.last()) {
-            Some((_, bytes)) => bytes.clone(),
-            None => self.durable.get(&unit).cloned().flatten(),
+            Some((_, bytes)) => bytes.as_deref(),
+            None => self.durable.get(&unit)?.as_deref(),
         }
     }
 }
@@ -108,8 +108,14 @@ impl Device for Lossy {
     }
 
     fn bytes(&self, units: Units) -> Vec<u8> {
-        let zeroes = || vec![0; self.unit_bytes as usize];
-        units.each().flat_map(|unit| self.unit(unit).map_or_else(zeroes, Vec::from)).collect()
+        let mut all = vec![0; (units.count * self.unit_bytes) as usize];
+        let places = all.chunks_exact_mut(self.unit_bytes as usize);
+        for (unit, place) in units.each().zip(places) {
+            if let Some(bytes) = self.unit(unit) {
+                place.copy_from_slice(bytes);
+            }
+        }
+        all
     }
 
     fn power_cut(&mut self, at: u64) -> Recovery {
