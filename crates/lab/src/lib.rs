@@ -11,6 +11,7 @@
 //! | [`row`] | a figure, the paper's, and how far they may differ |
 //! | [`experiment`] | what an experiment is |
 //! | [`experiments`] | one module for each experiment |
+//! | [`loads`] | what programs do with files: loads and ageing of simulated file systems |
 //! | [`run`] | runs experiments in parallel, with the same results as one by one |
 //! | [`workload`] | a load, as a file describes it |
 //! | [`serve`] | a drive as a block device of this machine |
@@ -25,6 +26,8 @@ pub mod experiment;
 #[cfg(feature = "experiments")]
 pub mod experiments;
 pub mod file;
+#[cfg(feature = "experiments")]
+pub mod loads;
 #[cfg(feature = "experiments")]
 pub mod measured;
 pub mod plot;
