@@ -17,6 +17,8 @@
 //! | [`serve`] | a drive as a block device of this machine |
 //! | [`catalog`] | lists experiments and drives |
 //! | [`plot`] | pictures of results |
+//! | [`scan`] | layouts of real files on a simulated drive |
+//! | [`trace`] | block traces, and their replay |
 //! | [`random`] | pseudo-random numbers from a seed |
 
 #[cfg(feature = "experiments")]
@@ -37,7 +39,9 @@ pub mod raw;
 pub mod row;
 #[cfg(feature = "experiments")]
 pub mod run;
+pub mod scan;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod setup;
+pub mod trace;
 pub mod workload;

@@ -11,6 +11,7 @@
 //! | [`sqlite`] | SQLite: inserts and selects |
 //! | [`mobile`] | six months of apps on a phone |
 //! | [`grep`] | reads every file whole |
+//! | [`replica`] | files fragmented as a scan of a real file system found them |
 //! | [`distribution`] | gamma and zipfian numbers |
 //!
 //! All random numbers come from a seed. Sizes scale by one parameter, [`Scale`].
@@ -21,6 +22,7 @@ pub mod filebench;
 pub mod grep;
 pub mod lsm;
 pub mod mobile;
+pub mod replica;
 pub mod schedule;
 pub mod sqlite;
 pub mod writers;
