@@ -5,7 +5,12 @@
 //! |---|---|
 //! | [`machine`] | a drive, the host's path to it, programs and their clocks, power cuts |
 //! | [`file_system`] | what programs do with files |
-//! | [`cache`] | the page cache |
+//! | [`inplace`] | one that updates in place, in the manner of ext4 |
+//! | [`cow`] | one that copies on write, in the manner of Btrfs |
+//! | [`mounted`] | what these two have in common: calls, data, commits, the mover |
+//! | [`cache`], [`readahead`] | the page cache, and what reads bring into it |
+//! | [`files`], [`leaves`] | inodes and names in memory; where extents are on the drive |
+//! | [`space`], [`owners`] | free blocks and how they are allocated; blocks that several files share |
 //! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
 //! | [`record`] | metadata as bytes of blocks |
 //! | [`error`] | why something could not be done |
@@ -16,9 +21,17 @@
 #![allow(clippy::single_range_in_vec_init)] // lists of ranges, often of one
 
 pub mod cache;
+pub mod cow;
 pub mod error;
 pub mod extent_map;
 pub mod file_system;
+pub mod files;
+pub mod inplace;
+pub mod leaves;
 pub mod machine;
+pub mod mounted;
+pub mod owners;
 pub mod ranges;
+pub mod readahead;
 pub mod record;
+pub mod space;
