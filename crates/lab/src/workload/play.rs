@@ -51,6 +51,7 @@ pub fn play(load: &Workload, seed: u64) -> (Vec<Row>, Vec<Plot>) {
 fn name_of(placement: Placement) -> &'static str {
     match placement {
         Placement::RoundRobin => "round-robin",
+        Placement::ByAddress => "by-address",
         Placement::DieAffine => "die-affine",
         Placement::FileAffine => "file-affine",
     }
