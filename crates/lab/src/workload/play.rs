@@ -68,6 +68,7 @@ fn layout_rows(load: &Workload) -> Vec<Row> {
 fn name_of(placement: Placement) -> &'static str {
     match placement {
         Placement::RoundRobin => "round-robin",
+        Placement::ByAddress => "by-address",
         Placement::DieAffine => "die-affine",
         Placement::FileAffine => "file-affine",
     }
