@@ -32,6 +32,11 @@ pub static ALL: [&Experiment; 12] = [
     &j_fig8::EXPERIMENT,
 ];
 
+/// Those that need a few seconds at most.
+pub fn short() -> impl Iterator<Item = &'static Experiment> {
+    ALL.into_iter().filter(|experiment| !experiment.is_long)
+}
+
 /// The experiment of this name, in upper or lower case.
 pub fn named(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name.eq_ignore_ascii_case(name))
