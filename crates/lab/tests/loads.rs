@@ -1,6 +1,8 @@
 //! Loads on the simulated ext4 and Btrfs: they run to their end, leave a consistent file system, and fragment it as their sources say
 //! that they do.
 
+use fragmend_apply::Environment;
+use fragmend_lab::loads::beside::Beside;
 use fragmend_lab::loads::filebench::{FILESERVER, Personality, VARMAIL};
 use fragmend_lab::loads::grep::Grep;
 use fragmend_lab::loads::lsm::{Options as StoreOptions, Store};
@@ -14,12 +16,16 @@ use fragmend_lab::loads::{Load, Scale};
 use fragmend_lab::presets;
 use fragmend_lab::scan::Scan;
 use fragmend_lab::setup::DriveKind;
+use fragmend_layout::{ByteRange, Fate, Pace, Skip, Target, Terms, Underway};
 use fragmend_simfs::cow::{self, Cow};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::{InPlace, Options};
 use fragmend_simfs::machine::Machine;
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// A machine with the drive of this name, which has one part in `parts` of its blocks.
 fn machine(name: &str, parts: u32) -> Machine {
@@ -47,7 +53,7 @@ fn btrfs(name: &str, parts: u32) -> Rc<dyn FileSystem> {
 /// How many fragments each file has whose path begins so, in the order of paths.
 fn fragments(files: &dyn FileSystem, prefix: &str) -> Vec<usize> {
     let mut all = Vec::new();
-    let mut visit = |path: &std::path::Path, file: Result<_, _>| {
+    let mut visit = |path: &Path, file: Result<_, _>| {
         if path.to_string_lossy().starts_with(prefix) {
             all.push((path.to_owned(), file.unwrap()));
         }
@@ -185,4 +191,80 @@ fn a_replica_of_a_scan_is_nearly_as_fragmented() {
     println!("{likeness:?}");
     assert_eq!(likeness.files, 13);
     assert!(likeness.simulated * 10 >= likeness.real * 7, "{likeness:?}");
+}
+
+/// Goes on without a pause, in steps of 64 KiB, and looks at the machine's clock as a run does.
+struct Steps<'a> {
+    machine: &'a Machine,
+    stop: AtomicBool,
+    moved: u64,
+}
+
+impl Pace for Steps<'_> {
+    fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    fn now(&self) -> Duration {
+        self.machine.now()
+    }
+
+    fn longest_step(&self) -> u64 {
+        64 << 10
+    }
+
+    fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange {
+        ByteRange::at(rest.start, least.max(64 << 10)).intersect(rest)
+    }
+
+    fn in_one_go(&self, most: u64) -> u64 {
+        most
+    }
+
+    fn pause(&mut self, _: &mut dyn Underway, _: u64, _: Duration) -> Result<(), Skip> {
+        let _ = self.now();
+        Ok(())
+    }
+
+    fn done(&mut self, _: &mut dyn Underway, _: usize, fate: Fate) -> Result<(), Skip> {
+        if let Fate::Begun(moved) = fate {
+            self.moved += moved.bytes;
+        }
+        Ok(())
+    }
+}
+
+/// The programs beside a mover make their calls while it moves a file, in the midst of its steps.
+#[test]
+fn a_fileserver_goes_on_beside_a_mover() {
+    let machine = machine("ssd-intel-530", 64);
+    let plain = Options { reservation: false, locality: false, ..Options::of(&machine) };
+    let files: Rc<dyn FileSystem> = Rc::new(InPlace::format(&machine, &plain).unwrap());
+    let mut programs = Programs::default();
+    let two = [TABLE_2[6], TABLE_2[6]];
+    iozone(&mut programs, &machine, "f", &two, Scale::one_in(4));
+    programs.run(&*files).unwrap();
+    let before = fragments(&*files, "f-1")[0];
+    let mut programs = Programs::default();
+    let served = Personality { threads: 4, ..FILESERVER };
+    served.start(&*files, &mut programs, "set", Scale::one_in(100), 1).unwrap();
+
+    let beside = Beside::start(Rc::clone(&files), programs);
+    let started = machine.now_ns();
+    let path = Path::new("f-1");
+    let id = files.find(path).unwrap();
+    let range = ByteRange::at(0, files.size(id).unwrap());
+    let target = Target { range, fragments: before as u64, anew: false };
+    let mut pace = Steps { machine: &machine, stop: AtomicBool::new(false), moved: 0 };
+    let mut movable = files.open(id, path).unwrap();
+    movable.relocate(&[target], &Terms::default(), &mut pace).unwrap();
+    drop(movable);
+    let tally = beside.tally().unwrap();
+    let lasted = machine.now_ns() - started;
+    drop(beside);
+    assert!(before > 1000 && fragments(&*files, "f-1")[0] < before / 10);
+    assert_eq!(pace.moved, range.len());
+    // Until the mover's last look at the clock.
+    assert!(tally.operations > 100 && tally.ns() > lasted / 2, "{tally:?} in {lasted}");
+    assert_eq!(files.check(), Ok(()));
 }
