@@ -7,7 +7,7 @@ use fragmend_flash::device::Device;
 use fragmend_flash::host::Host;
 
 /// A file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileOnDrive {
     /// Its extents, in the order of the file; no extent continues the one before it on the drive.
     extents: Vec<Units>,

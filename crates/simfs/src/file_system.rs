@@ -59,7 +59,8 @@ pub trait FileSystem: Volume {
     /// It is gone.
     fn size(&self, file: FileId) -> Result<u64, Error>;
 
-    /// Writes a range of a file, which grows if the range ends behind its end. The content is new in each block that it touches.
+    /// Writes a range of a file, which grows if the range ends behind its end. The content is new in each block that it touches:
+    /// a call takes [fresh tokens](Machine::fresh_tokens) for all its blocks, in their order, and no others.
     ///
     /// # Errors
     /// There is no space, or the drive refuses.

@@ -1,7 +1,7 @@
 //! A machine: one simulated drive, the host's path to it, and the programs that use it, each with its own processor and clock.
 //! The power can be cut at any instant.
 
-use crate::file_system::Access;
+use crate::file_system::{Access, Token};
 use fragmend_apply::{Environment, OwnIo};
 use fragmend_flash::command::{Command, Completion, Hint, Refused, Units};
 use fragmend_flash::counters::Counters;
@@ -20,8 +20,16 @@ pub struct Machine(Rc<RefCell<State>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program(usize);
 
+impl Program {
+    /// Its number; the first one has 0.
+    pub fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// When the power fails: before the drive's command with this number (the first one has the number 1), and so long after the one
-/// before it, at the latest when this one arrives.
+/// before it, at the latest when this one arrives. A flush, or another command that a program waits for, fails if it is the one before
+/// and is not done by then: the program has not seen it end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut {
     /// The number of the command that does not arrive any more.
@@ -41,6 +49,7 @@ struct State {
     programs: Vec<OfProgram>,
     present: usize,
     others: Option<Others>,
+    next_token: Token,
 }
 
 /// The state of a program.
@@ -59,7 +68,9 @@ impl Machine {
         let drive = Wired { device, commands: 0, arrived: 0, cut: None, is_on: true };
         let programs = vec![OfProgram::default()];
         let (profile, others) = (None, None);
-        let state = State { drive, keeps_content, profile, path, programs, present: 0, others };
+        let (present, next_token) = (0, 1);
+        let state =
+            State { drive, keeps_content, profile, path, programs, present, others, next_token };
         Self(Rc::new(RefCell::new(state)))
     }
 
@@ -181,6 +192,42 @@ impl Machine {
         Ok(())
     }
 
+    /// Asks for extents without a call and without waiting, as readahead does; returns when they will have arrived.
+    ///
+    /// # Errors
+    /// The drive refuses, or the power is cut.
+    pub fn begin_read(&self, extents: &[Units]) -> Result<u64, Refused> {
+        let bytes = self.bytes_of(extents);
+        let ready = self.with_host(&mut |_| None, |host| {
+            let ends = host.begin(extents)?;
+            Ok(ends.into_iter().map(|(end, _)| end).fold(host.now, u64::max))
+        })?;
+        self.0.borrow_mut().program_mut().io.read_bytes += bytes;
+        Ok(ready)
+    }
+
+    /// Waits for what arrives at this time, which [`Self::begin_read`] has returned.
+    pub fn end_read(&self, ready: u64) {
+        let mut state = self.0.borrow_mut();
+        let (end_ns, wake_ns) = (state.path.end_ns, state.path.wake_ns);
+        let program = state.program_mut();
+        let waiting = ready.saturating_sub(program.now);
+        let wake_ns = if waiting > 0 { wake_ns } else { 0 };
+        program.spent.waiting += waiting;
+        program.spent.wake += wake_ns;
+        program.spent.completion += end_ns;
+        program.now += waiting + wake_ns + end_ns;
+    }
+
+    /// The present program uses this many bytes that it has read through the page cache.
+    pub fn use_bytes(&self, bytes: u64) {
+        let mut state = self.0.borrow_mut();
+        let program = state.program_mut();
+        let ns = bytes.div_ceil(4096) * program.use_page_ns;
+        program.spent.program += ns;
+        program.now += ns;
+    }
+
     /// Writes extents with one call, and waits until the drive has acknowledged them. `contents` returns the content of a unit of
     /// the drive; it is not called for a drive that keeps none.
     ///
@@ -218,6 +265,20 @@ impl Machine {
         self.command(&Command::Flush).map(drop)
     }
 
+    /// Tokens for the content of so many blocks, which no block has had: the first one, which the others follow. Restarts do not
+    /// repeat them.
+    pub fn fresh_tokens(&self, count: u64) -> Token {
+        let mut state = self.0.borrow_mut();
+        let first = state.next_token;
+        state.next_token += count;
+        first
+    }
+
+    /// The next one of [`Self::fresh_tokens`].
+    pub fn next_token(&self) -> Token {
+        self.0.borrow().next_token
+    }
+
     /// The content of units of the drive, without a clock.
     pub fn bytes(&self, units: Units) -> Vec<u8> {
         self.0.borrow().drive.device.bytes(units)
@@ -243,13 +304,14 @@ impl Machine {
         self.0.borrow().drive.is_on
     }
 
-    /// Cuts the power now, unless it is cut, so long after the last command, and returns when the drive has recovered. All
+    /// Cuts the power now, unless it is cut, or so long after the last command if that is later, and returns when the drive has recovered. All
     /// programs are gone, and one begins.
     pub fn restart(&self, after_ns: u64) -> Recovery {
         let mut state = self.0.borrow_mut();
-        let now = state.program().now.max(state.drive.arrived);
+        let programs = state.programs.iter().map(|program| program.now);
+        let now = programs.fold(state.drive.arrived, u64::max);
         let cut = if state.drive.is_on {
-            let at = state.drive.arrived.saturating_add(after_ns);
+            let at = state.drive.arrived.saturating_add(after_ns).max(now);
             state.drive.device.power_cut(at)
         } else {
             Recovery::default()
@@ -358,7 +420,17 @@ impl Wired {
         }
         self.commands += 1;
         self.arrived = self.arrived.max(at);
-        self.device.submit_with(at, command, contents)
+        let done = self.device.submit_with(at, command, contents)?;
+        if let Some(PowerCut { before, after_ns }) = self.cut
+            && before == self.commands + 1
+            && !matches!(command, Command::Read(_) | Command::Write { .. })
+            && done.done_ns > self.arrived.saturating_add(after_ns)
+        {
+            self.device.power_cut(self.arrived + after_ns);
+            self.is_on = false;
+            return Err(Refused::NoPower);
+        }
+        Ok(done)
     }
 }
 
