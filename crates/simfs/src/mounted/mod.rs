@@ -188,6 +188,8 @@ pub struct State<K> {
     pub(crate) space: Space,
     pub(crate) owners: Owners,
     pub(crate) changes: Changes,
+    /// Blocks that are held for moves.
+    pub(crate) donated: u64,
     /// Blocks that stay free for metadata.
     pub(crate) spare: u64,
     /// Since when there is something to commit, and to write back.
@@ -223,6 +225,7 @@ impl<K: Kind> Mounted<K> {
             space,
             owners,
             changes: Changes::default(),
+            donated: 0,
             changed_ns: None,
             dirty_ns: None,
             failed: None,

@@ -114,7 +114,7 @@ impl<K: Kind> Exchange<'_, K> {
         let state = &mut *self.mounted.0.state.borrow_mut();
         for donor in self.donors.drain(..) {
             for units in part_of(&donor.places, donor.taken..u64::MAX) {
-                state.space.let_go(units);
+                state.release(units);
             }
         }
     }

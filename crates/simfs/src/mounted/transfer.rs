@@ -41,10 +41,11 @@ impl<K: Kind> State<K> {
             let count = rest.min(K::LONGEST.into()) as u32;
             let goal = held.last().map_or(goal, |last| last.end());
             let Some(units) = self.space.allocate(goal, count, false) else {
-                held.into_iter().for_each(|units| self.space.let_go(units));
+                held.into_iter().for_each(|units| self.release(units));
                 return Err(Error::NoSpace);
             };
             self.space.hold(units);
+            self.donated += u64::from(units.count);
             rest -= u64::from(units.count);
             match held.last_mut().filter(|last| last.end() == units.start) {
                 Some(last) => last.count += units.count,
@@ -52,6 +53,12 @@ impl<K: Kind> State<K> {
             }
         }
         Ok(held)
+    }
+
+    /// Frees places that were held and not used.
+    pub(super) fn release(&mut self, units: Units) {
+        self.space.let_go(units);
+        self.donated -= u64::from(units.count);
     }
 
     /// The old and new places of blocks of a file, which are on the drive afterwards.
@@ -111,6 +118,7 @@ impl<K: Kind> State<K> {
     pub(super) fn exchange(&mut self, id: FileId, transfer: &Transfer) -> Result<(), Error> {
         for piece in &transfer.new {
             self.space.hand_over(piece.units());
+            self.donated -= u64::from(piece.count);
             self.changes.groups.extend(self.space.groups_of(piece.units()));
             let old = self.files.of_mut(id)?.map.insert(*piece);
             for old in old {
