@@ -109,6 +109,8 @@ fn what_was_evicted_is_read_again() {
         for call in (ByteRange { start: 0, end: BYTES }).steps(64 << 10) {
             fs.read(file, call, Access::Buffered).expect("it is read");
         }
-        assert_eq!(machine.counters().host_read - before, BYTES / 4096);
+        // Some of what was read ahead is evicted before the reader comes to it.
+        let (read, all) = (machine.counters().host_read - before, BYTES / 4096);
+        assert!((all..=all + all / 10).contains(&read), "{read} blocks of {all}");
     }
 }
