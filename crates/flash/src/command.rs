@@ -27,6 +27,14 @@ impl Units {
     }
 }
 
+/// Checks that no two of these runs overlap.
+pub(crate) fn check_apart(runs: &[Units]) -> Result<(), Refused> {
+    let mut sorted = runs.to_vec();
+    sorted.sort_unstable();
+    let apart = sorted.windows(2).all(|pair| pair[0].end() <= pair[1].start);
+    if apart { Ok(()) } else { Err(Refused::Overlap) }
+}
+
 /// The units of which a write of `bytes` bytes, from this offset in the first unit on, leaves a part as it was:
 /// none, the first, the last, or both. They are read before they are written.
 pub(crate) fn cut_units(
@@ -105,16 +113,26 @@ pub enum Command {
         /// What is done to it.
         action: ZoneAction,
     },
-    /// The mapping of `from` becomes `to`'s; no data moves (janusd, section 4).
+    /// `to` leads to the data of `from`; no data moves (janusd, section 4.1). What `to` held before is trimmed. It
+    /// survives a power cut once the defrag log is flushed ([`LogAction::Flush`]).
     Remap {
-        /// The units whose mapping moves.
+        /// The units to remap, each of which is mapped.
         from: Units,
         /// The first unit of their new place.
         to: u32,
+        /// Whether `from` leads to the data as well, until it is trimmed or written. Otherwise it is unmapped at
+        /// once, and leads to the data again if the remap is discarded before it is committed.
+        shared: bool,
     },
-    /// The drive copies fragments into a zone, one after the other (InDeF, section IV).
+    /// A command for the defrag log (janusd, table 2).
+    DefragLog(LogAction),
+    /// The drive writes these units anew, in this order, so that they are spread over its dies (janusd, section
+    /// 4.2). Each is mapped.
+    PhysicalDefragment(Vec<Units>),
+    /// The drive copies fragments to the write pointer of a zone, one after the other (InDeF, section III-C); the
+    /// completion has the address.
     InDeviceDefragment {
-        /// The fragments to copy.
+        /// The fragments to copy, which do not overlap, and are written.
         from: Vec<Units>,
         /// The number of the zone.
         zone: u32,
@@ -134,6 +152,22 @@ pub enum ZoneAction {
     Finish,
 }
 
+/// What is done with the defrag log. A remap that is not shared is *uncommitted* until [`LogAction::Commit`]: a
+/// discard undoes it. So a file system flushes the log, commits its journal, and then commits the log; after a
+/// power cut it checks, and if not all is committed, it discards, and restores its own state from before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogAction {
+    /// Once it is done, all remaps before it survive a power cut, and so does the data that they lead to.
+    Flush,
+    /// Flushes, and then commits all remaps.
+    Commit,
+    /// Reports in the completion whether all remaps are committed.
+    Check,
+    /// Undoes the remaps that are not committed: `from` leads to its data again, unless it was written or
+    /// trimmed meanwhile. `to` is free again, and its content undefined, unless it was written meanwhile.
+    Discard,
+}
+
 /// The completion of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
@@ -142,8 +176,10 @@ pub struct Completion {
     /// Of a read: the pages on the busiest die over an even share, in per cent; 100 is even
     /// (die-level collisions).
     pub collision_percent: u32,
-    /// Of a zone append: the first unit that it wrote.
+    /// Of a zone append and of an in-device defragmentation: the first unit that it wrote.
     pub at: u32,
+    /// Of a check of the defrag log: whether all remaps are committed.
+    pub committed: bool,
 }
 
 /// Why a drive refused a command. Unless it is [`Refused::NoSpace`], nothing was read or written; a write
@@ -163,6 +199,18 @@ pub enum Refused {
     /// pointer.
     #[error("the state of the zone does not allow this")]
     ZoneState,
+    /// A unit to remap, to spread or to defragment holds no data.
+    #[error("a unit holds no data")]
+    Unmapped,
+    /// The ranges of units overlap.
+    #[error("the ranges overlap")]
+    Overlap,
+    /// The defrag log has no space for another remap, as too many of its entries are still needed.
+    #[error("the defrag log is full")]
+    LogFull,
+    /// A unit was remapped to where it is, and that is not committed: it cannot be remapped again before.
+    #[error("an earlier remap of a unit is not committed")]
+    Uncommitted,
     /// There is no free block, and garbage collection cannot free one.
     #[error("no free block is left")]
     NoSpace,

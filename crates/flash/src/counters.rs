@@ -24,7 +24,17 @@ pub struct Counters {
     pub padded: u64,
     /// Units that were programmed for copy commands of the host.
     pub copied: u64,
-    /// Blocks that were erased.
+    /// Units that were programmed for physical defragmentation.
+    pub spread: u64,
+    /// Flash pages that were moved within their plane without a transfer.
+    pub copybacks: u64,
+    /// Units whose mapping a remap has changed.
+    pub remapped: u64,
+    /// Program units that were programmed with entries of the defrag log.
+    pub log_programs: u64,
+    /// Those of them that compaction has programmed.
+    pub log_compacted: u64,
+    /// Blocks that were erased; those of the defrag log are not counted.
     pub erases: u64,
     /// Die time of garbage collection and wear levelling, in nanoseconds.
     pub collecting_ns: u64,
@@ -59,6 +69,8 @@ pub(crate) enum ProgramCause {
     Rejoined,
     /// The host asked for a copy.
     Copied,
+    /// The host asked for units to be spread over the dies.
+    Spread,
 }
 
 impl Counters {
@@ -70,13 +82,14 @@ impl Counters {
             ProgramCause::Levelled => &mut self.levelled,
             ProgramCause::Rejoined => &mut self.rejoined,
             ProgramCause::Copied => &mut self.copied,
+            ProgramCause::Spread => &mut self.spread,
         }
     }
 
     /// All units that were programmed.
     pub fn flash_written(&self) -> u64 {
-        let Self { programmed, collected, levelled, rejoined, padded, copied, .. } = self;
-        programmed + collected + levelled + rejoined + padded + copied
+        let Self { programmed, collected, levelled, rejoined, padded, copied, spread, .. } = self;
+        programmed + collected + levelled + rejoined + padded + copied + spread
     }
 
     /// Write amplification: units programmed for each unit that the host wrote, in thousandths.
@@ -106,6 +119,11 @@ impl Counters {
             rejoined,
             padded,
             copied,
+            spread,
+            copybacks,
+            remapped,
+            log_programs,
+            log_compacted,
             erases,
             collecting_ns,
             merged_writes,

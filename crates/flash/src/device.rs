@@ -4,6 +4,7 @@
 
 use crate::command::{Command, Completion, Refused, Units};
 use crate::counters::Counters;
+use crate::zones::ZoneReport;
 
 /// The bytes of a mapping unit, where a drive keeps content; `None` is zeroes.
 pub type Bytes = Option<Box<[u8]>>;
@@ -58,6 +59,42 @@ pub trait Device {
     fn precondition(&mut self, units: Units) -> Result<(), Refused> {
         let _ = units;
         Ok(())
+    }
+
+    /// Dies that can work at the same time; 1 for drives that have none.
+    fn dies(&self) -> u32 {
+        1
+    }
+
+    /// The die that a unit is on, or is to be programmed to; `None` if it is not mapped, and for drives without
+    /// dies. In a zone it follows from the place, whether the unit is written or not.
+    fn die_of(&self, unit: u32) -> Option<u32> {
+        let _ = unit;
+        None
+    }
+
+    /// The degree of physical fragmentation of these units, in thousandths (janusd, section 3.1): 1 less the
+    /// flash pages that are read at the same time on average over the most that could be: one on each die, or
+    /// all pages that the units need, if these are fewer. 0 where units have no dies.
+    fn dof_p_per_mille(&self, units: &[Units]) -> u32 {
+        let _ = units;
+        0
+    }
+
+    /// For how long each die (or plane, where planes sense independently) was busy, in nanoseconds; none for
+    /// drives without dies.
+    fn busy_ns(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// The zones; none for drives without.
+    fn zones(&self) -> Vec<ZoneReport> {
+        Vec::new()
+    }
+
+    /// Units of a zone; 0 for drives without zones.
+    fn zone_units(&self) -> u32 {
+        0
     }
 
     /// Cuts the power at this time, which is no earlier than the last command, and recovers. Durable data is

@@ -118,7 +118,7 @@ fn default_open_program_units() -> u32 {
 }
 
 /// The policies of a drive's firmware.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Firmware {
     /// Where a write goes.
@@ -131,6 +131,21 @@ pub struct Firmware {
     pub copyback: bool,
     /// When wear levelling moves data.
     pub wear: Wear,
+    /// The most bytes of the defrag log (janusd, section 4.1), in blocks of its own beside those of the geometry,
+    /// and as many again for its compaction.
+    pub defrag_log_bytes: u64,
+}
+
+impl Default for Firmware {
+    fn default() -> Self {
+        Self {
+            placement: Placement::default(),
+            collection: Collection::default(),
+            copyback: false,
+            wear: Wear::default(),
+            defrag_log_bytes: 10 << 20,
+        }
+    }
 }
 
 /// Where a write goes.
@@ -220,6 +235,9 @@ impl Drive {
         if self.buffer.bytes < least {
             let why = format!("must hold a program unit for each die and one more: {least} bytes");
             return Err(Inconsistent::new("bytes", why));
+        }
+        if self.firmware.defrag_log_bytes < 2 * u64::from(shape.program_unit_bytes()) {
+            return Err(Inconsistent::new("defrag_log_bytes", "must hold two program units"));
         }
         Ok(shape)
     }

@@ -33,6 +33,20 @@ pub(crate) fn page_runs(
     })
 }
 
+/// The degree of physical fragmentation of physical units, in the order in which they are read; see [`crate::device::Device::dof_p_per_mille`].
+pub(crate) fn dof_p_per_mille(shape: &Shape, physical: impl Iterator<Item = u32>) -> u32 {
+    let mut on_die = vec![0u64; shape.dies as usize];
+    let mut units = 0;
+    for run in page_runs(shape, physical) {
+        on_die[run.page.die as usize] += 1;
+        units += run.units;
+    }
+    let (pages, busiest) = (on_die.iter().sum::<u64>(), on_die.into_iter().max().unwrap_or(0));
+    let at_once = u64::from(shape.dies.min(units.div_ceil(shape.units_per_page)));
+    let parallelism = (pages * 1000).checked_div(busiest * at_once).unwrap_or(1000).min(1000);
+    1000 - parallelism as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,6 +60,7 @@ mod tests {
             .map(|run| (run.page.number, run.units))
             .collect();
         assert_eq!(runs, [(2, 2), (3, 2), (2, 1), (6, 2)]);
+        assert_eq!(dof_p_per_mille(&shape, [4, 5, 7].into_iter()), 0, "there is but one die");
         assert_eq!(page_runs(&shape, std::iter::empty()).count(), 0);
     }
 }

@@ -1,13 +1,16 @@
 //! A flash SSD: checks commands, reserves time of its processor and its link for them, and carries them out
 //! through its translation layer.
 
-use crate::command::{Command, Completion, Hint, Refused, Units, cut_units};
+use crate::command::{
+    Command, Completion, Hint, LogAction, Refused, Units, check_apart, cut_units,
+};
 use crate::counters::{Counters, ProgramCause};
 use crate::device::{Bytes, Contents, Device, Recovery, joined};
 use crate::drive::Drive;
 use crate::ftl::{Ftl, NoSpace};
 use crate::geometry::{Inconsistent, Shape};
 use crate::nand::{Busy, Work};
+use crate::pages::dof_p_per_mille;
 use crate::timeline::Timeline;
 
 /// The most units of a command, except a trim and write zeroes.
@@ -87,9 +90,23 @@ impl Ssd {
                 let count = u32::try_from(count).map_err(|_| Refused::Length)?;
                 self.check_units(Units::new(*to, count))
             }
+            Command::Remap { from, to, .. } => {
+                self.check_units(*from)?;
+                self.check_units(Units::new(*to, from.count))
+            }
+            Command::PhysicalDefragment(runs) => {
+                if runs.is_empty() {
+                    return Err(Refused::Length);
+                }
+                runs.iter().try_for_each(|units| {
+                    self.check_units(*units)?;
+                    self.ftl.check_mapped(*units)
+                })?;
+                check_apart(runs)
+            }
             Command::Flush
+            | Command::DefragLog(_)
             | Command::Zone { .. }
-            | Command::Remap { .. }
             | Command::InDeviceDefragment { .. } => Ok(()),
         }
     }
@@ -130,7 +147,16 @@ impl Ssd {
                 start
             }
             Command::Copy { from, to } => self.copy(start, from, *to)?,
-            Command::Zone { .. } | Command::Remap { .. } | Command::InDeviceDefragment { .. } => {
+            Command::Remap { from, to, shared } => self.ftl.remap(*from, *to, *shared, start)?,
+            Command::DefragLog(LogAction::Flush) => self.ftl.flush_log(start)?,
+            Command::DefragLog(LogAction::Commit) => self.ftl.commit_log(start)?,
+            Command::DefragLog(LogAction::Discard) => self.ftl.discard_log(start)?,
+            Command::DefragLog(LogAction::Check) => {
+                let committed = self.ftl.is_committed();
+                return Ok(Completion { done_ns: start, committed, ..Completion::default() });
+            }
+            Command::PhysicalDefragment(runs) => self.ftl.spread(runs, start)?,
+            Command::Zone { .. } | Command::InDeviceDefragment { .. } => {
                 return Err(Refused::Unsupported);
             }
         };
@@ -228,7 +254,7 @@ impl Ssd {
     }
 
     /// For how long each die (or plane) and each channel was busy, in nanoseconds.
-    pub fn busy_ns(&self) -> (Vec<u64>, Vec<u64>) {
+    pub fn busy_dies_and_channels_ns(&self) -> (Vec<u64>, Vec<u64>) {
         let nand = self.ftl.nand();
         (nand.busy_ns().collect(), nand.channels_busy_ns().collect())
     }
@@ -241,7 +267,7 @@ impl Ssd {
             let sum: u64 = busy.iter().sum();
             (u128::from(sum) * 1000).checked_div(all).unwrap_or(0) as u64
         };
-        let (dies, channels) = self.busy_ns();
+        let (dies, channels) = self.busy_dies_and_channels_ns();
         (share(dies), share(channels))
     }
 
@@ -317,6 +343,25 @@ impl Device for Ssd {
             ftl.write(units, Hint::None, ProgramCause::Host, &mut |_| None, now)?;
             Ok(())
         })
+    }
+
+    fn dies(&self) -> u32 {
+        self.shape().dies
+    }
+
+    fn die_of(&self, unit: u32) -> Option<u32> {
+        self.ftl.die_of_logical(unit)
+    }
+
+    /// Units that are in the write buffer only do not count.
+    fn dof_p_per_mille(&self, units: &[Units]) -> u32 {
+        let map = self.ftl.space().map();
+        let units = units.iter().flat_map(|units| units.each()).filter(|unit| *unit < map.len());
+        dof_p_per_mille(self.shape(), units.filter_map(|unit| map.in_flash(unit)))
+    }
+
+    fn busy_ns(&self) -> Vec<u64> {
+        self.ftl.nand().busy_ns().collect()
     }
 
     fn power_cut(&mut self, at: u64) -> Recovery {

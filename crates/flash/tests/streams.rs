@@ -65,7 +65,7 @@ prop_compose! {
         drive.buffer.protected = protected;
         let collection = if benefit { Collection::CostBenefit } else { Collection::Greedy };
         let wear = Wear { block_spread, die_spread: 3 };
-        drive.firmware = Firmware { placement, collection, copyback, wear };
+        drive.firmware = Firmware { placement, collection, copyback, wear, ..Firmware::default() };
         drive
     }
 }

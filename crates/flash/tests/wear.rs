@@ -114,7 +114,7 @@ fn the_counters_agree_with_each_other() {
     let bytes = programs * u64::from(2 * UNIT) + moved * u64::from(UNIT);
     assert!((bytes..bytes + 4 * u64::from(2 * UNIT)).contains(&ssd.bus_bytes()));
     let idle = ssd.idle_at();
-    let (dies, channels) = ssd.busy_ns();
+    let (dies, channels) = ssd.busy_dies_and_channels_ns();
     assert!(dies.iter().chain(&channels).all(|busy| *busy <= idle));
     let (of_dies, of_channels) = ssd.utilization_per_mille(idle);
     assert_eq!(of_dies, dies.iter().sum::<u64>() * 1000 / (idle * 4));

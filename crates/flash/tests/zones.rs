@@ -44,6 +44,7 @@ enum Step {
     Read(u32, u32),
     Reset(u32),
     Finish(u32),
+    Defragment(Vec<(u32, u32)>, u32),
     Wait(u64),
     PowerCut,
 }
@@ -55,7 +56,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (zone.clone(), 1u32..12).prop_map(|(z, n)| Step::Write(z, n)),
         4 => (0u32..180, 1u32..12).prop_map(|(at, n)| Step::Read(at, n)),
         2 => zone.clone().prop_map(Step::Reset),
-        1 => zone.prop_map(Step::Finish),
+        1 => zone.clone().prop_map(Step::Finish),
+        3 => (prop::collection::vec((0u32..180, 1u32..9), 1..4), zone)
+            .prop_map(|(from, zone)| Step::Defragment(from, zone)),
         2 => (1u64..5_000_000).prop_map(Step::Wait),
         1 => Just(Step::PowerCut),
     ];
@@ -81,7 +84,7 @@ proptest! {
         let mut drive = Zoned::new(&drive(), 3, true).unwrap();
         let zone_units = drive.zone_units();
         let mut model: Vec<(Vec<u32>, ZoneState)> = vec![(Vec::new(), ZoneState::Empty); 6];
-        prop_assert_eq!(drive.report().len(), 6);
+        prop_assert_eq!(drive.zones().len(), 6);
         let (mut now, mut next) = (0, 1);
         for step in steps {
             match step {
@@ -130,11 +133,49 @@ proptest! {
                     prop_assert!(drive.submit_with(now, &command, &mut |_| None).is_ok());
                     model[zone as usize].1 = ZoneState::Full;
                 }
+                Step::Defragment(from, zone) => {
+                    let from: Vec<Units> = from.iter().map(|(at, n)| Units::new(*at, *n)).collect();
+                    let all: Vec<u32> = from.iter().flat_map(|units| units.each()).collect();
+                    let open = model.iter().filter(|(_, state)| *state == ZoneState::Open).count();
+                    let value = |unit: &u32| {
+                        let (held, _) = model.get((unit / zone_units) as usize)?;
+                        held.get((unit % zone_units) as usize).copied()
+                    };
+                    let values: Vec<u32> = all.iter().filter_map(value).collect();
+                    let mut apart = all.clone();
+                    apart.sort_unstable();
+                    apart.dedup();
+                    let (held, state) = &model[zone as usize];
+                    let fits = held.len() + all.len() <= zone_units as usize;
+                    let at = zone * zone_units + held.len() as u32;
+                    let why = if all.iter().any(|unit| *unit >= 6 * zone_units) {
+                        Some(Refused::OutOfRange)
+                    } else if apart.len() < all.len() {
+                        Some(Refused::Overlap)
+                    } else if values.len() < all.len() {
+                        Some(Refused::Unmapped)
+                    } else if *state == ZoneState::Full || !fits || *state == ZoneState::Empty && open == 3 {
+                        Some(Refused::ZoneState)
+                    } else {
+                        None
+                    };
+                    let command = Command::InDeviceDefragment { from, zone };
+                    match drive.submit(now, &command) {
+                        Ok(done) => {
+                            prop_assert_eq!((why, done.at), (None, at));
+                            let (held, state) = &mut model[zone as usize];
+                            held.extend(values);
+                            let full = held.len() as u32 == zone_units;
+                            *state = if full { ZoneState::Full } else { ZoneState::Open };
+                        }
+                        Err(refused) => prop_assert_eq!(why, Some(refused)),
+                    }
+                }
                 Step::Wait(ns) => now += ns,
                 Step::PowerCut => drop(drive.power_cut(now)),
             }
             for (zone, (held, state)) in model.iter().enumerate() {
-                let report = drive.report()[zone];
+                let report = drive.zones()[zone];
                 prop_assert_eq!((report.state, report.write_pointer - report.start), (*state, held.len() as u32));
                 for at in 0..zone_units {
                     let bytes = drive.bytes(Units::new(report.start + at, 1));
@@ -159,4 +200,65 @@ fn a_zone_that_is_written_again_and_again_wears_all_blocks() {
     let worn: Vec<u32> = (0..drive.shape().blocks()).map(|block| drive.erases_of(block)).collect();
     let (least, most) = (worn.iter().min().unwrap(), worn.iter().max().unwrap());
     assert!(most - least <= 1 && *most >= 3, "{worn:?}");
+}
+
+/// A drive with flash pages of two units, on which a stripe unit is a page.
+fn paged() -> Zoned {
+    let mut drive = drive();
+    drive.geometry = Geometry {
+        blocks_per_plane: 12,
+        over_provisioning_per_mille: 1000,
+        ..support::geometry(UNIT, 2)
+    };
+    let mut drive = Zoned::new(&drive, 3, true).unwrap();
+    let units = drive.zone_units();
+    let append = Command::Zone { zone: 0, action: ZoneAction::Append(units) };
+    drive.submit_with(0, &append, &mut |unit| bytes_of(unit + 1)).unwrap();
+    drive
+}
+
+#[test]
+fn a_page_that_stays_on_its_die_goes_by_copyback() {
+    let mut drive = paged();
+    let idle = drive.idle_at();
+    let busy: u64 = drive.busy_ns().iter().sum();
+    // A stripe of four dies: its pages begin on die 0, as the zone does.
+    let command = Command::InDeviceDefragment { from: vec![Units::new(8, 8)], zone: 1 };
+    let done = drive.submit(idle, &command).unwrap();
+    assert_eq!((done.at, done.done_ns), (drive.zone_units(), idle + 80_000 + 700_000));
+    let counters = drive.counters();
+    assert_eq!((counters.copybacks, counters.copied), (4, 8));
+    assert_eq!(drive.busy_ns().iter().sum::<u64>() - busy, 4 * 780_000);
+    assert_eq!(drive.bytes(Units::new(done.at, 8)), drive.bytes(Units::new(8, 8)));
+    assert_eq!(drive.die_of(done.at + 2), drive.die_of(10));
+    // On another die, and not as a whole page, it goes through the controller.
+    let from = vec![Units::new(2, 2), Units::new(5, 1)];
+    let idle = drive.idle_at();
+    drive.submit(idle, &Command::InDeviceDefragment { from, zone: 1 }).unwrap();
+    assert_eq!(drive.counters().copybacks, 4);
+    assert_eq!(drive.counters().copied, 10, "a unit waits for the rest of its page");
+    let copies = drive.bytes(Units::new(done.at + 8, 3));
+    assert_eq!(copies, [drive.bytes(Units::new(2, 2)), drive.bytes(Units::new(5, 1))].concat());
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_changes_nothing() {
+    let mut drive = paged();
+    let (units, zones) = (drive.zone_units(), drive.zones());
+    let counters = drive.counters();
+    let refused = |drive: &mut Zoned, from: &[Units], zone| {
+        let command = Command::InDeviceDefragment { from: from.to_vec(), zone };
+        drive.submit(drive.idle_at(), &command).unwrap_err()
+    };
+    let all = Units::new(0, units);
+    assert_eq!(refused(&mut drive, &[], 1), Refused::Length);
+    assert_eq!(refused(&mut drive, &[Units::new(3, 0)], 1), Refused::Length);
+    assert_eq!(refused(&mut drive, &[Units::new(0, 4), Units::new(3, 2)], 1), Refused::Overlap);
+    assert_eq!(refused(&mut drive, &[Units::new(units, 1)], 1), Refused::Unmapped);
+    assert_eq!(refused(&mut drive, &[Units::new(u32::MAX, 2)], 1), Refused::OutOfRange);
+    assert_eq!(refused(&mut drive, &[all], 6), Refused::OutOfRange);
+    assert_eq!(refused(&mut drive, &[Units::new(0, 1)], 0), Refused::ZoneState, "it is full");
+    assert_eq!((drive.zones(), drive.counters()), (zones, counters));
+    drive.submit(0, &Command::Zone { zone: 1, action: ZoneAction::Append(1) }).unwrap();
+    assert_eq!(refused(&mut drive, &[all], 1), Refused::ZoneState, "too much for the zone");
 }

@@ -45,7 +45,7 @@ impl Ftl {
         self.counters.host_read += u64::from(units.count);
         self.counters.buffer_read += u64::from(from_buffer);
         let collision_percent = self.count_collisions(&load);
-        Completion { done_ns, collision_percent, at: 0 }
+        Completion { done_ns, collision_percent, ..Completion::default() }
     }
 
     /// Where a unit is read from: the buffer, as long as its program has not ended.
@@ -83,7 +83,8 @@ impl Ftl {
         let program = self.space.programs();
         let mut trimmed: Option<Units> = None;
         for unit in units.each() {
-            if self.space.map().locate(unit) == Location::Unmapped {
+            let map = self.space.map();
+            if map.locate(unit) == Location::Unmapped && !map.leads().is_held(unit) {
                 continue;
             }
             self.unmap(unit);
@@ -97,7 +98,7 @@ impl Ftl {
         }
         self.note_trimmed(program, trimmed);
         if self.journal.is_long() {
-            self.journal.drop_before(self.space.map().oldest_program());
+            self.journal.drop_before(self.space.map().oldest_version());
         }
     }
 
@@ -118,8 +119,22 @@ impl Ftl {
             }
         }
         self.write_journal(ready);
+        Ok(self.end_of_programs(ready))
+    }
+
+    /// When all operations that have begun have ended, and no earlier than `ready`; reads cannot delay them any
+    /// more.
+    pub(super) fn end_of_programs(&mut self, ready: u64) -> u64 {
         self.nand.pin_programs();
-        Ok(self.in_flight.last_end(&self.nand).map_or(ready, |end| end.max(ready)))
+        self.in_flight.last_end(&self.nand).map_or(ready, |end| end.max(ready))
+    }
+
+    /// Programs all slots, and those that collection opens meanwhile.
+    pub(super) fn program_all(&mut self, ready: u64) -> Result<(), NoSpace> {
+        while let Some(slot) = self.buffer.first_open() {
+            self.program_slot(slot, ready)?;
+        }
+        Ok(())
     }
 
     /// Programs these units; returns when they are durable.

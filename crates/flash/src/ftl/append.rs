@@ -66,7 +66,7 @@ impl Ftl {
             }
             let valid = (physical - in_program_unit..=physical).filter(|unit| map.is_valid(*unit));
             return Tail::Partial {
-                units: valid.filter_map(|unit| map.owner(unit)).collect(),
+                units: valid.filter_map(|unit| map.address(unit)).collect(),
                 die,
             };
         }

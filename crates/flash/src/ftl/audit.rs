@@ -23,11 +23,14 @@ impl Ftl {
                 Location::Unmapped => {}
                 Location::Buffered(place) => {
                     let owner = self.buffer.member(place).owner;
-                    if owner != Some(unit) {
+                    if owner != Some(unit) && !map.is_led_to(place) {
                         return Err(format!("unit {unit}: the buffer has {owner:?} there"));
                     }
                 }
                 Location::Flash(physical) => {
+                    if map.leads().contains(physical) {
+                        continue;
+                    }
                     let owner = map.owner(physical);
                     if owner != Some(unit) {
                         return Err(format!("unit {unit} is mapped to {physical}, of {owner:?}"));
@@ -36,13 +39,62 @@ impl Ftl {
                 }
             }
         }
-        // A physical unit is valid only if its owner is mapped to it, so none can be mapped twice.
+        self.audit_leads(&mut valid)?;
         let mapped: u32 = valid.iter().sum();
-        let by_owner = (0..shape.units()).filter(|unit| map.is_valid(*unit)).count() as u32;
-        if by_owner != mapped {
-            return Err(format!("{mapped} units are mapped, {by_owner} are valid"));
+        let counted = (0..shape.units()).filter(|unit| map.is_valid(*unit)).count() as u32;
+        if counted != mapped {
+            return Err(format!("{mapped} units are mapped, {counted} are valid"));
         }
         Ok(valid)
+    }
+
+    /// Checks that the table of leads has exactly the addresses that lead to its units, and no unit to which
+    /// only the address in its out-of-band area leads; counts its units.
+    fn audit_leads(&self, valid: &mut [u32]) -> Result<(), String> {
+        let (map, mut led) = (self.space.map(), 0);
+        for (location, group) in map.leads().groups() {
+            let place = map.decoded(location);
+            if let Location::Flash(physical) = place {
+                valid[self.shape.block_of(physical) as usize] += 1;
+                if map.owner(physical) != Some(group.home.owner) {
+                    return Err(format!("unit {physical} is not of {:?}", group.home));
+                }
+            }
+            for address in &group.addresses {
+                let held = map.leads().held_at(*address);
+                let mapped = map.locate(*address);
+                let agrees = match held {
+                    Some(held) => held == location && mapped == Location::Unmapped,
+                    None => mapped == place,
+                };
+                if !agrees {
+                    return Err(format!("{address} is in {group:?} of {place:?}, not {mapped:?}"));
+                }
+                led += usize::from(held.is_none());
+            }
+            let is_plain = |address: &u32| {
+                let leads = map.leads();
+                let open = leads.is_held(*address) || leads.is_uncommitted(*address);
+                *address == group.home.owner && !open
+            };
+            if group.addresses.len() < 2 && group.addresses.iter().all(is_plain) {
+                return Err(format!("{group:?} of {place:?} is as any other unit"));
+            }
+        }
+        let in_table = |unit: &u32| match map.locate(*unit) {
+            Location::Unmapped => false,
+            Location::Buffered(place) => map.is_led_to(place),
+            Location::Flash(physical) => map.leads().contains(physical),
+        };
+        let mapped = (0..map.len()).filter(in_table).count();
+        let held = map.leads().held();
+        let lost = held.filter(|(_, location)| !map.leads().contains(*location)).count();
+        if mapped != led || lost > 0 {
+            return Err(format!(
+                "{mapped} addresses lead to remapped units, {led} are known; {lost}"
+            ));
+        }
+        Ok(())
     }
 
     /// Checks that each slot in use is open, not full, and used once, for its stream; and that no other is

@@ -22,6 +22,9 @@ struct DieState {
     slot: Option<u32>,
     /// Whether the die is being collected.
     collecting: bool,
+    /// Whether a power cut has left fewer free blocks than collection provides. The open blocks are then for
+    /// moved units first: if the host filled them, there would be no space to free any.
+    short: bool,
     /// The number of erases of the die at which its wear is checked again.
     level_at: u64,
 }
@@ -40,6 +43,18 @@ impl Collector {
     /// it.
     pub fn close_slot(&mut self, die: u32) {
         self.dies[die as usize].slot = None;
+    }
+
+    /// Whether a die must be collected before the host writes to its open block.
+    pub fn is_short(&self, die: u32) -> bool {
+        self.dies[die as usize].short
+    }
+
+    /// Notes on which dies a power cut has left too few free blocks.
+    pub fn note_shortage(&mut self, is_short: impl Fn(u32) -> bool) {
+        for (die, state) in (0..).zip(&mut self.dies) {
+            state.short = is_short(die);
+        }
     }
 
     /// The slots of moved units.
@@ -62,6 +77,7 @@ impl Ftl {
             return Ok(());
         }
         let done = self.free_blocks(die, ready).and_then(|()| self.level_wear(die, ready));
+        self.collector.dies[die as usize].short &= done.is_err();
         self.collector.dies[die as usize].collecting = false;
         done
     }
@@ -209,10 +225,14 @@ impl Ftl {
             if !self.space.map().is_valid(unit) {
                 continue;
             }
-            let bytes = self.space.bytes(unit);
             let slot = &mut self.collector.dies[to as usize].slot;
             let slot = *slot.get_or_insert_with(|| self.buffer.open(to, Stream::Moved));
-            self.add_to_slot(slot, owner, cause, bytes, arrived)?;
+            if self.space.map().leads().contains(unit) {
+                self.move_to_slot(slot, unit, cause, arrived)?;
+            } else {
+                let bytes = self.space.bytes(unit);
+                self.add_to_slot(slot, owner, cause, bytes, arrived)?;
+            }
         }
         Ok(())
     }
@@ -250,12 +270,10 @@ impl Ftl {
             end = self.nand.end_of(ticket);
         }
         for (from, to) in (from..from + self.shape.units_per_page).zip(first..) {
-            let Some(owner) = self.space.map().owner(from) else { continue };
-            let bytes = self.space.bytes(from);
-            self.space.unmap(owner);
-            self.space.set_programmed(to, owner, bytes);
+            self.space.move_in_flash(from, to);
             self.space.set_succeeded(from, end);
         }
+        self.counters.copybacks += 1;
         *self.counters.programmed_for(cause) += u64::from(self.shape.units_per_page);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Programs and erases that have begun or wait for their die: a power cut may interrupt or prevent them.
 
+use super::defrag_log::Area;
 use crate::nand::{Nand, Ticket};
 use crate::space::ErasedBlock;
 use std::cmp::Reverse;
@@ -25,6 +26,10 @@ pub(super) enum OperationKind {
     Erase(ErasedBlock),
     /// Programs the journal, up to this many notes since the first.
     Journal { notes: u64 },
+    /// Programs the defrag log, at this place of an area.
+    LogProgram { area: usize, place: usize },
+    /// Erases an area of the defrag log, which had this content.
+    LogErase { area: usize, erased: Area },
 }
 
 /// All operations in flight.

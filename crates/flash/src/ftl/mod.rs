@@ -11,6 +11,7 @@
 //! | `access` | reads, trims, flushes |
 //! | `in_flight` | programs and erases that have not ended |
 //! | `journal` | which units were trimmed |
+//! | `defrag_log`, `remap` | remaps, and what they have changed; spreading units over the dies |
 //! | `recover` | power cuts |
 //! | `audit` | checks that the tables agree |
 //!
@@ -25,12 +26,14 @@ mod append;
 mod audit;
 mod buffer;
 mod collect;
+mod defrag_log;
 mod in_flight;
 mod journal;
 mod open;
 mod place;
 mod program;
 mod recover;
+mod remap;
 
 use crate::counters::Counters;
 use crate::device::Bytes;
@@ -41,6 +44,7 @@ use crate::pages::PageRun;
 use crate::space::{FlashSpace, Location};
 use buffer::WriteBuffer;
 use collect::Collector;
+use defrag_log::DefragLog;
 use in_flight::{InFlight, OperationKind};
 use journal::Journal;
 use place::Placer;
@@ -63,6 +67,7 @@ pub(crate) struct Ftl {
     nand: Nand,
     in_flight: InFlight,
     journal: Journal,
+    log: DefragLog,
     counters: Counters,
     /// The time of the last command; no later one is earlier.
     now: u64,
@@ -87,6 +92,7 @@ impl Ftl {
             nand: Nand::new(drive, &shape),
             in_flight: InFlight::new(shape.dies),
             journal: Journal::default(),
+            log: DefragLog::new(drive.firmware.defrag_log_bytes, &shape),
             counters: Counters::default(),
             now: 0,
             timed: true,
@@ -155,7 +161,9 @@ impl Ftl {
             OperationKind::Program { buffered_bytes, .. } => {
                 self.buffer.end_program(*buffered_bytes);
             }
-            OperationKind::Erase(_) => {}
+            OperationKind::Erase(_)
+            | OperationKind::LogErase { .. }
+            | OperationKind::LogProgram { .. } => {}
             OperationKind::Journal { notes } => self.journal.end_write(*notes),
         }
     }

@@ -17,7 +17,13 @@ impl Ftl {
         ready: u64,
     ) -> Result<(u32, Stream), NoSpace> {
         if self.has_open(die, stream) {
-            return Ok((die, stream));
+            if stream == Stream::Moved || !self.collector.is_short(die) {
+                return Ok((die, stream));
+            }
+            self.collect(die, ready)?;
+            if self.has_open(die, stream) {
+                return Ok((die, stream));
+            }
         }
         if stream == Stream::Host {
             self.collect(die, ready)?;

@@ -42,6 +42,16 @@ impl Placer {
         }
     }
 
+    /// The die whose turn it is.
+    pub fn next_die(&self) -> u32 {
+        self.next_die
+    }
+
+    /// Makes it the turn of this die.
+    pub fn set_next_die(&mut self, die: u32) {
+        self.next_die = die;
+    }
+
     /// Closes a slot for that die: it is being programmed, and nothing more is added to it.
     pub fn close_slot(&mut self, slot: u32, die: u32) {
         if self.shared[die as usize] == Some(slot) {
@@ -144,8 +154,8 @@ impl Ftl {
         self.write_round_robin(write)
     }
 
-    /// The die that a logical unit is on, if it is mapped.
-    fn die_of_logical(&self, logical: u32) -> Option<u32> {
+    /// The die that a logical unit is on, or is to be programmed to, if it is mapped.
+    pub fn die_of_logical(&self, logical: u32) -> Option<u32> {
         if logical >= self.space.map().len() {
             return None;
         }

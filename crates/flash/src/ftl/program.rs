@@ -47,11 +47,39 @@ impl Ftl {
 
     /// Unmaps a logical unit; returns the physical unit that awaits a successor for it, if there is one.
     fn detach(&mut self, logical: u32) -> Option<u32> {
-        match self.space.unmap(logical) {
-            Location::Unmapped => None,
-            Location::Buffered(place) => self.buffer.discard(place),
-            Location::Flash(physical) => Some(physical),
+        let left = self.space.unmap(logical);
+        self.predecessor_of(left)
+    }
+
+    /// The physical unit that awaits a successor for an address that led to a location; the second is whether
+    /// nothing leads there any more.
+    pub(super) fn predecessor_of(&mut self, left: (Location, bool)) -> Option<u32> {
+        match left {
+            (Location::Unmapped, _) => None,
+            (Location::Buffered(place), true) => self.buffer.discard(place),
+            (Location::Buffered(place), false) => {
+                // Other addresses lead to it, too: its predecessor awaits two successors.
+                let predecessor = self.buffer.member(place).predecessor;
+                predecessor.inspect(|physical| self.space.await_successor(*physical))
+            }
+            (Location::Flash(physical), _) => Some(physical),
         }
+    }
+
+    /// Adds a physical unit to which addresses lead by remaps to a slot, which moves it; if the slot is full
+    /// then, programs it.
+    pub(super) fn move_to_slot(
+        &mut self,
+        slot: u32,
+        physical: u32,
+        cause: ProgramCause,
+        ready: u64,
+    ) -> Result<(), NoSpace> {
+        let (owner, bytes) = (self.space.map().owner(physical), self.space.bytes(physical));
+        let member = Member { owner, predecessor: Some(physical), cause, bytes };
+        let (place, full) = self.buffer.push(slot, member);
+        self.space.move_to_buffer(physical, place);
+        if full { self.program_slot(slot, ready) } else { Ok(()) }
     }
 
     /// Unmaps a logical unit without a successor; only the journal records that.
@@ -81,11 +109,16 @@ impl Ftl {
         let slot = self.buffer.take(number);
         let end = self.start_program(die, first, &slot, ready);
         self.counters.padded += u64::from(self.shape.units_per_program) - slot.units.len() as u64;
-        for (physical, member) in (first..).zip(slot.units) {
+        let place = number * self.shape.units_per_program;
+        for ((physical, place), member) in (first..).zip(place..).zip(slot.units) {
             let Member { owner, predecessor, cause, bytes } = member;
             *self.counters.programmed_for(cause) += 1;
             let Some(owner) = owner else { continue };
-            self.space.set_programmed(physical, owner, bytes);
+            if self.space.map().is_led_to(place) {
+                self.space.move_to_flash(place, physical, bytes);
+            } else {
+                self.space.set_programmed(physical, owner, bytes);
+            }
             if let Some(predecessor) = predecessor {
                 self.space.set_succeeded(predecessor, end);
             }

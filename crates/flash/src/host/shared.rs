@@ -3,6 +3,7 @@
 use crate::command::{Command, Completion, Refused, Units};
 use crate::counters::Counters;
 use crate::device::{Contents, Device, Recovery};
+use crate::zones::ZoneReport;
 use std::cell::RefCell;
 
 /// A handle to a drive that several programs use; each has one.
@@ -36,6 +37,30 @@ impl<D: Device> Device for Shared<'_, D> {
 
     fn bytes(&self, units: Units) -> Vec<u8> {
         self.0.borrow().bytes(units)
+    }
+
+    fn dies(&self) -> u32 {
+        self.0.borrow().dies()
+    }
+
+    fn die_of(&self, unit: u32) -> Option<u32> {
+        self.0.borrow().die_of(unit)
+    }
+
+    fn dof_p_per_mille(&self, units: &[Units]) -> u32 {
+        self.0.borrow().dof_p_per_mille(units)
+    }
+
+    fn busy_ns(&self) -> Vec<u64> {
+        self.0.borrow().busy_ns()
+    }
+
+    fn zones(&self) -> Vec<ZoneReport> {
+        self.0.borrow().zones()
+    }
+
+    fn zone_units(&self) -> u32 {
+        self.0.borrow().zone_units()
     }
 
     fn power_cut(&mut self, at: u64) -> Recovery {

@@ -2,10 +2,14 @@
 //! module change together, so only its own functions change them.
 
 mod blocks;
+mod leads;
 mod map;
+mod remaps;
+mod replay;
 
 pub(crate) use blocks::{BlockState, Blocks, Stream};
 pub(crate) use map::{Location, Map};
+pub(crate) use replay::LogEntry;
 
 use crate::command::Units;
 use crate::content::Content;
@@ -66,17 +70,25 @@ impl FlashSpace {
         self.content.as_ref().and_then(|content| content.get(physical))
     }
 
-    /// Unmaps a logical unit: its physical unit becomes invalid, and the block of that must not be erased
-    /// before [`Self::set_succeeded`]. Returns where the logical unit was.
+    /// Unmaps a logical unit: its physical unit becomes invalid, unless other addresses lead to it, and the
+    /// block of that must not be erased before [`Self::set_succeeded`]. Returns where the logical unit was, and
+    /// whether nothing leads there any more.
     #[inline]
-    pub fn unmap(&mut self, logical: u32) -> Location {
-        let location = self.map.unmap(logical);
+    pub fn unmap(&mut self, logical: u32) -> (Location, bool) {
+        let (location, last) = self.map.unmap(logical);
         if let Location::Flash(physical) = location {
             let block = self.shape.block_of(physical);
-            self.blocks.remove_valid(block);
+            if last {
+                self.blocks.remove_valid(block);
+            }
             self.blocks.await_successor(block);
         }
-        location
+        (location, last)
+    }
+
+    /// Notes that one more unit will be the successor of a physical one.
+    pub fn await_successor(&mut self, physical: u32) {
+        self.blocks.await_successor(self.shape.block_of(physical));
     }
 
     /// Maps a logical unit to a place in the write buffer.
@@ -104,6 +116,37 @@ impl FlashSpace {
     #[inline]
     pub fn set_programmed(&mut self, physical: u32, logical: u32, bytes: Bytes) {
         self.map.set_programmed(physical, logical);
+        self.occupy(physical, bytes);
+    }
+
+    /// Moves a physical unit to another one, which is programmed with it. The block of the first must not be
+    /// erased before [`Self::set_succeeded`].
+    pub fn move_in_flash(&mut self, from: u32, to: u32) {
+        let bytes = self.bytes(from);
+        self.map.move_in_flash(from, to);
+        self.vacate(from);
+        self.occupy(to, bytes);
+    }
+
+    /// Moves a physical unit to which addresses lead by remaps to a place in the write buffer; the same holds.
+    pub fn move_to_buffer(&mut self, physical: u32, place: u32) {
+        self.map.move_to_buffer(physical, place);
+        self.vacate(physical);
+    }
+
+    /// Programs a physical unit with such a place.
+    pub fn move_to_flash(&mut self, place: u32, physical: u32, bytes: Bytes) {
+        self.map.move_to_flash(place, physical);
+        self.occupy(physical, bytes);
+    }
+
+    fn vacate(&mut self, physical: u32) {
+        let block = self.shape.block_of(physical);
+        self.blocks.remove_valid(block);
+        self.blocks.await_successor(block);
+    }
+
+    fn occupy(&mut self, physical: u32, bytes: Bytes) {
         self.blocks.add_valid(self.shape.block_of(physical));
         if let Some(content) = &mut self.content {
             content.put(physical, bytes);
@@ -135,6 +178,15 @@ impl FlashSpace {
         }
     }
 
+    /// Undoes a program that had not begun at a power cut.
+    pub fn unprogram(&mut self, first: u32) {
+        let count = self.shape.units_per_program;
+        if let Some(content) = &mut self.content {
+            content.take(first, count);
+        }
+        self.map.erase(first, count);
+    }
+
     /// Spoils a program unit whose program had not ended at a power cut.
     pub fn tear(&mut self, first: u32) {
         if let Some(content) = &mut self.content {
@@ -143,16 +195,27 @@ impl FlashSpace {
         self.map.tear(first);
     }
 
-    /// Rebuilds all tables after a power cut: from the out-of-band areas, and from the journal's notes of
-    /// which units were unmapped after which program. Returns the number of flash pages as [`Map::rebuild`]
-    /// does.
-    pub fn rebuild(&mut self, unmapped: impl Iterator<Item = (Units, u64)>) -> u64 {
+    /// Rebuilds all tables after a power cut: from the out-of-band areas, from the journal's notes of which
+    /// units were unmapped after which program, and from the entries of the defrag log, which is committed up to
+    /// a version. Returns the number of flash pages as [`Map::rebuild`] does.
+    pub fn rebuild(&mut self, unmapped: &[(Units, u64)], log: &[LogEntry], committed: u64) -> u64 {
         let pages = self.map.rebuild(self.shape.units_per_page);
-        for (units, program) in unmapped {
-            self.map.unmap_if_older(units, program);
+        if log.is_empty() {
+            for (units, program) in unmapped {
+                self.map.unmap_if_older(*units, *program);
+            }
+        } else {
+            self.rebuild_by_log(unmapped, log, committed);
         }
         let mut valid = vec![0; self.shape.blocks() as usize];
-        for physical in (0..self.map.len()).filter_map(|unit| self.map.in_flash(unit)) {
+        for unit in 0..self.map.len() {
+            // Units that several addresses lead to are in the table of leads, and counted there.
+            let physical = self.map.in_flash(unit);
+            if let Some(physical) = physical.filter(|place| !self.map.leads().contains(*place)) {
+                valid[self.shape.block_of(physical) as usize] += 1;
+            }
+        }
+        for (physical, _) in self.map.leads().groups() {
             valid[self.shape.block_of(physical) as usize] += 1;
         }
         let (map, shape) = (&self.map, &self.shape);

@@ -9,15 +9,16 @@
 //! allocated again.
 
 mod blocks;
+mod defragment;
 
 use crate::command::{Command, Completion, Refused, Units, ZoneAction};
 use crate::content::Content;
-use crate::counters::Counters;
+use crate::counters::{Counters, ProgramCause};
 use crate::device::{Contents, Device, Recovery, joined};
 use crate::drive::Drive;
 use crate::geometry::{Inconsistent, Shape};
 use crate::nand::{Nand, Ticket};
-use crate::pages::page_runs;
+use crate::pages::{dof_p_per_mille, page_runs};
 use blocks::{FreeBlocks, TakenBlock};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -55,6 +56,8 @@ struct Zone {
     saved: u32,
     /// The programs that were begun, by the die of the program unit and its place in its block.
     programs: Vec<Option<Ticket>>,
+    /// For each die, how many units of the program unit that is being assembled are copies.
+    copied: Vec<u32>,
 }
 
 /// A zoned drive.
@@ -106,6 +109,7 @@ impl Zoned {
             saved: 0,
             blocks: Vec::new(),
             programs: vec![None; (zone_units / shape.units_per_program) as usize],
+            copied: vec![0; shape.dies as usize],
         };
         Ok(Self {
             nand: Nand::new(drive, &shape),
@@ -125,20 +129,6 @@ impl Zoned {
     /// The shape of the drive.
     pub fn shape(&self) -> &Shape {
         &self.shape
-    }
-
-    /// Units of a zone.
-    pub fn zone_units(&self) -> u32 {
-        self.shape.dies * self.shape.units_per_block
-    }
-
-    /// All zones.
-    pub fn report(&self) -> Vec<ZoneReport> {
-        let report = |(number, zone): (usize, &Zone)| {
-            let start = number as u32 * self.zone_units();
-            ZoneReport { state: zone.state, start, write_pointer: start + zone.written }
-        };
-        self.zones.iter().enumerate().map(report).collect()
     }
 
     /// How often a block was erased.
@@ -210,6 +200,7 @@ impl Zoned {
         let zone = self.zone_mut(number);
         (zone.state, zone.written, zone.saved) = (ZoneState::Empty, 0, 0);
         zone.programs.fill(None);
+        zone.copied.fill(0);
         for block in std::mem::take(&mut zone.blocks) {
             self.free.release(self.shape.die_of_block(block), block);
         }
@@ -273,26 +264,45 @@ impl Zoned {
         let handled = start + self.drive.buffer.accept_ns(count);
         let mut ready = self.nand.transfer(self.now, handled, u64::from(count) * unit_bytes);
         for within in written..written + count {
-            while self.buffered_bytes + unit_bytes > self.drive.buffer.bytes {
-                // If no program is in flight, program units that are not full use all of the buffer.
-                ready = ready.max(self.end_program().ok_or(Refused::NoSpace)?);
-            }
-            self.buffered_bytes += unit_bytes;
-            self.write_unit(number, within, contents, ready);
+            ready = self.wait_for_space(unit_bytes, ready)?;
+            self.write_unit(number, within, ProgramCause::Host, contents, ready);
         }
         self.counters.host_written += u64::from(count);
+        self.advance(number, count);
+        Ok(ready)
+    }
+
+    /// Advances the write pointer of a zone by this many units.
+    fn advance(&mut self, number: u32, count: u32) {
         let zone_units = self.zone_units();
         let zone = self.zone_mut(number);
         zone.written += count;
         if zone.written == zone_units {
             zone.state = ZoneState::Full;
         }
+    }
+
+    /// Waits until the buffer has space for this many bytes, which are in it then; returns when it has.
+    fn wait_for_space(&mut self, bytes: u64, mut ready: u64) -> Result<u64, Refused> {
+        while self.buffered_bytes + bytes > self.drive.buffer.bytes {
+            // If no program is in flight, program units that are not full use all of the buffer.
+            ready = ready.max(self.end_program().ok_or(Refused::NoSpace)?);
+        }
+        self.buffered_bytes += bytes;
         Ok(ready)
     }
 
     /// Adds a unit to its program unit, and programs that if it is full then.
-    fn write_unit(&mut self, number: u32, within: u32, contents: Contents<'_>, ready: u64) {
+    fn write_unit(
+        &mut self,
+        number: u32,
+        within: u32,
+        cause: ProgramCause,
+        contents: Contents<'_>,
+        ready: u64,
+    ) {
         let (die, at) = self.in_zone(within);
+        self.zone_mut(number).copied[die as usize] += u32::from(cause == ProgramCause::Copied);
         let block = self.zones[number as usize].blocks[die as usize];
         if let Some(content) = &mut self.content {
             let unit = number * self.shape.dies * self.shape.units_per_block + within;
@@ -304,8 +314,11 @@ impl Zoned {
             let ticket = self.nand.program(self.now, ready, die, plane, bytes);
             self.programs.push(Reverse((self.nand.end_of(ticket), bytes.into())));
             let program_unit = self.program_unit_of(die, at);
-            self.zone_mut(number).programs[program_unit] = Some(ticket);
-            self.counters.programmed += u64::from(self.shape.units_per_program);
+            let zone = self.zone_mut(number);
+            zone.programs[program_unit] = Some(ticket);
+            let copied = std::mem::take(&mut zone.copied[die as usize]);
+            self.counters.copied += u64::from(copied);
+            self.counters.programmed += u64::from(self.shape.units_per_program - copied);
         }
     }
 
@@ -375,6 +388,9 @@ impl Device for Zoned {
             Command::Zone { zone, action } => {
                 completion = self.act(start, *zone, *action, contents)?;
             }
+            Command::InDeviceDefragment { from, zone } => {
+                completion = self.defragment(start, from, *zone)?;
+            }
             Command::Flush => {
                 let last = self.programs.iter().map(|Reverse((end, _))| *end).max();
                 completion.done_ns = last.map_or(start, |end| end.max(start));
@@ -407,6 +423,35 @@ impl Device for Zoned {
             self.physical(unit).and_then(|physical| content.get(physical))
         };
         joined(units.each().map(bytes), self.shape.unit_bytes)
+    }
+
+    fn dies(&self) -> u32 {
+        self.shape.dies
+    }
+
+    fn die_of(&self, unit: u32) -> Option<u32> {
+        (unit < self.units()).then(|| self.in_zone(unit % self.zone_units()).0)
+    }
+
+    fn dof_p_per_mille(&self, units: &[Units]) -> u32 {
+        let units = units.iter().flat_map(|units| units.each());
+        dof_p_per_mille(&self.shape, units.filter_map(|unit| self.physical(unit)))
+    }
+
+    fn busy_ns(&self) -> Vec<u64> {
+        self.nand.busy_ns().collect()
+    }
+
+    fn zones(&self) -> Vec<ZoneReport> {
+        let report = |(number, zone): (usize, &Zone)| {
+            let start = number as u32 * self.zone_units();
+            ZoneReport { state: zone.state, start, write_pointer: start + zone.written }
+        };
+        self.zones.iter().enumerate().map(report).collect()
+    }
+
+    fn zone_units(&self) -> u32 {
+        self.shape.dies * self.shape.units_per_block
     }
 
     /// The capacitors save the buffer.

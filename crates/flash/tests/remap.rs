@@ -1,0 +1,178 @@
+//! The commands of janusd one by one: what a remap changes, what is refused, and what the drive reports.
+
+mod support;
+
+use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
+use fragmend_flash::counters::Counters;
+use fragmend_flash::device::Device;
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
+use fragmend_flash::geometry::Geometry;
+use fragmend_flash::ssd::Ssd;
+
+const UNIT: u32 = 512;
+
+/// A drive of four dies, whose log holds 102 entries.
+fn drive() -> Drive {
+    Drive {
+        geometry: Geometry { over_provisioning_per_mille: 1000, ..support::geometry(UNIT, 2) },
+        timing: support::timing(UNIT),
+        buffer: BufferSpec {
+            bytes: u64::from(UNIT) * 40,
+            command_ns: 0,
+            unit_ns: 0,
+            protected: false,
+            open_program_units: 2,
+        },
+        firmware: Firmware { defrag_log_bytes: u64::from(4 * UNIT), ..Firmware::default() },
+    }
+}
+
+/// A drive whose first units hold their number plus 1.
+fn written(count: u32) -> Ssd {
+    let mut ssd = Ssd::with_content(&drive()).expect("a drive");
+    let write = Command::Write { units: Units::new(0, count), hint: Hint::None, fua: false };
+    ssd.submit_with(0, &write, &mut |unit| Some(vec![unit as u8 + 1; UNIT as usize].into()))
+        .expect("a write");
+    ask(&mut ssd, &Command::Flush);
+    ssd
+}
+
+/// Carries out a command, and waits.
+fn ask(ssd: &mut Ssd, command: &Command) -> u64 {
+    let done = ssd.submit(ssd.idle_at(), command).expect("a command");
+    ssd.submit(done.done_ns, &Command::Read(Units::new(0, 1))).expect("a read").done_ns
+}
+
+fn remap(from: Units, to: u32, shared: bool) -> Command {
+    Command::Remap { from, to, shared }
+}
+
+fn log(action: LogAction) -> Command {
+    Command::DefragLog(action)
+}
+
+fn found(ssd: &Ssd, unit: u32) -> u8 {
+    ssd.bytes(Units::new(unit, 1))[7]
+}
+
+fn is_committed(ssd: &mut Ssd) -> bool {
+    ssd.submit(ssd.idle_at(), &log(LogAction::Check)).expect("a check").committed
+}
+
+#[test]
+fn a_remap_moves_no_data() {
+    let mut ssd = written(8);
+    let (programmed, places) = (ssd.counters().programmed, [2, 3].map(|unit| ssd.place_of(unit)));
+    ask(&mut ssd, &remap(Units::new(2, 2), 40, false));
+    assert_eq!([2, 3, 40, 41].map(|unit| found(&ssd, unit)), [0, 0, 3, 4]);
+    assert_eq!([40, 41].map(|unit| ssd.place_of(unit)), places);
+    assert_eq!((ssd.counters().programmed, ssd.counters().remapped), (programmed, 2));
+    assert!(!is_committed(&mut ssd));
+    ask(&mut ssd, &log(LogAction::Commit));
+    assert!(is_committed(&mut ssd) && ssd.counters().log_programs == 1);
+    ask(&mut ssd, &log(LogAction::Discard));
+    assert_eq!(found(&ssd, 40), 3, "a commit is for ever");
+    ssd.audit().expect("tables that agree");
+}
+
+#[test]
+fn both_addresses_of_a_shared_remap_lead_to_the_data_until_one_is_given_up() {
+    for keeps in [2, 40] {
+        let mut ssd = written(8);
+        ask(&mut ssd, &remap(Units::new(2, 1), 40, true));
+        assert!(is_committed(&mut ssd), "nothing could be discarded");
+        ask(&mut ssd, &log(LogAction::Flush));
+        ask(&mut ssd, &Command::Trim(Units::new(42 - keeps, 1)));
+        ask(&mut ssd, &Command::Flush);
+        ssd.power_cut(ssd.idle_at());
+        assert_eq!((found(&ssd, keeps), found(&ssd, 42 - keeps)), (3, 0));
+        ssd.audit().expect("tables that agree");
+    }
+}
+
+#[test]
+fn a_discard_restores_what_was_not_committed() {
+    let mut ssd = written(8);
+    ask(&mut ssd, &remap(Units::new(0, 1), 40, false));
+    ask(&mut ssd, &log(LogAction::Commit));
+    ask(&mut ssd, &remap(Units::new(1, 2), 41, false));
+    ask(&mut ssd, &log(LogAction::Flush));
+    ask(&mut ssd, &remap(Units::new(3, 1), 43, false));
+    ssd.power_cut(ssd.idle_at());
+    assert_eq!([1, 2, 3, 41, 42, 43].map(|unit| found(&ssd, unit)), [0, 0, 4, 2, 3, 0]);
+    assert!(!is_committed(&mut ssd));
+    ask(&mut ssd, &log(LogAction::Discard));
+    assert!(is_committed(&mut ssd));
+    ssd.power_cut(ssd.idle_at());
+    assert_eq!([0, 1, 2, 3].map(|unit| found(&ssd, unit)), [0, 2, 3, 4]);
+    assert_eq!([40, 41, 42, 43].map(|unit| found(&ssd, unit)), [1, 0, 0, 0]);
+    ssd.audit().expect("tables that agree");
+}
+
+#[test]
+fn what_cannot_be_remapped_is_refused() {
+    let mut ssd = written(8);
+    let units = ssd.units();
+    ask(&mut ssd, &remap(Units::new(6, 1), 50, false));
+    let (before, counters) = (ssd.bytes(Units::new(0, units)), ssd.counters());
+    let refused = |ssd: &mut Ssd, from, to| {
+        ssd.submit(ssd.idle_at(), &remap(from, to, false)).expect_err("refused")
+    };
+    assert_eq!(refused(&mut ssd, Units::new(0, 0), 9), Refused::Length);
+    assert_eq!(refused(&mut ssd, Units::new(0, 2), units - 1), Refused::OutOfRange);
+    assert_eq!(refused(&mut ssd, Units::new(u32::MAX, 2), 9), Refused::OutOfRange);
+    assert_eq!(refused(&mut ssd, Units::new(0, 4), 3), Refused::Overlap);
+    assert_eq!(refused(&mut ssd, Units::new(2, 2), 1), Refused::Overlap);
+    assert_eq!(refused(&mut ssd, Units::new(4, 3), 60), Refused::Unmapped);
+    assert_eq!(refused(&mut ssd, Units::new(50, 1), 60), Refused::Uncommitted);
+    assert_eq!(ssd.bytes(Units::new(0, units)), before);
+    let commands = ssd.counters().commands;
+    assert_eq!(ssd.counters(), Counters { commands, ..counters }, "and nothing was done");
+    let spread = |runs: &[Units]| Command::PhysicalDefragment(runs.to_vec());
+    assert_eq!(ssd.submit(0, &spread(&[])), Err(Refused::Length));
+    assert_eq!(ssd.submit(0, &spread(&[Units::new(60, 1)])), Err(Refused::Unmapped));
+    let twice = spread(&[Units::new(0, 3), Units::new(2, 1)]);
+    assert_eq!(ssd.submit(0, &twice), Err(Refused::Overlap));
+}
+
+/// Every entry of the log is needed as long as both addresses lead to the data.
+#[test]
+fn a_full_log_refuses_remaps_until_entries_are_not_needed() {
+    let mut ssd = written(120);
+    let mut remapped = 0;
+    let refused = loop {
+        match ssd.submit(ssd.idle_at(), &remap(Units::new(remapped, 1), 128 + remapped, true)) {
+            Ok(_) => remapped += 1,
+            Err(why) => break why,
+        }
+    };
+    assert_eq!((refused, remapped), (Refused::LogFull, 102));
+    let another = remap(Units::new(110, 1), 250, true);
+    ask(&mut ssd, &Command::Trim(Units::new(0, 60)));
+    assert_eq!(ssd.submit(ssd.idle_at(), &another), Err(Refused::LogFull), "they name the data");
+    ask(&mut ssd, &Command::Trim(Units::new(128, 60)));
+    ask(&mut ssd, &another);
+    assert!(ssd.counters().log_compacted > 0);
+    ssd.audit().expect("tables that agree");
+}
+
+#[test]
+fn physical_defragmentation_spreads_a_file_over_the_dies() {
+    let mut ssd = written(64);
+    assert_eq!((ssd.dies(), ssd.zone_units(), ssd.zones().len()), (4, 0, 0));
+    // Stripe units of two units: every fourth one is on the same die.
+    let file: Vec<Units> = (0..8).map(|n| Units::new(n * 8, 2)).collect();
+    let dies: Vec<Option<u32>> = file.iter().map(|units| ssd.die_of(units.start)).collect();
+    assert!(dies.iter().all(|die| *die == dies[0] && die.is_some()));
+    assert_eq!(ssd.dof_p_per_mille(&file), 750, "one die of four");
+    assert_eq!(ssd.dof_p_per_mille(&file[..2]), 500, "two pages can be on two dies at most");
+    assert_eq!(ssd.dof_p_per_mille(&[Units::new(0, 64)]), 0);
+    let before = ssd.bytes(Units::new(0, 64));
+    ask(&mut ssd, &Command::PhysicalDefragment(file.clone()));
+    ask(&mut ssd, &Command::Flush);
+    assert_eq!((ssd.dof_p_per_mille(&file), ssd.counters().spread), (0, 16));
+    assert_eq!(ssd.bytes(Units::new(0, 64)), before);
+    let busy = ssd.busy_ns();
+    assert!(busy.len() == 4 && busy.iter().all(|ns| *ns > 0));
+    ssd.audit().expect("tables that agree");
+}

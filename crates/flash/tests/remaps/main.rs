@@ -1,0 +1,372 @@
+//! Random commands on small drives, remaps of both kinds and actions of the defrag log among them, with power
+//! cuts at any instant, also during the recovery of a file system: after each, every address holds what the
+//! model permits, and exactly that if it was durable.
+//!
+//! `REMAP_RUNS=20000 cargo test -p fragmend-flash --test remaps -- --ignored` cuts the power about 200,000 times.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod model;
+
+use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
+use fragmend_flash::device::Device;
+use fragmend_flash::drive::{BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Wear};
+use fragmend_flash::geometry::Geometry;
+use fragmend_flash::ssd::Ssd;
+use model::{Cause, Model};
+use std::collections::BTreeSet;
+
+const UNIT: u32 = 512;
+
+/// A drive of the kind that this number stands for.
+fn drive(kind: u64) -> Drive {
+    let bit = |n: u32| kind >> n & 1 == 1;
+    let suspend = bit(0).then_some(Suspend { suspend_ns: 5_000, resume_ns: 3_000 });
+    Drive {
+        geometry: Geometry {
+            channels: 1 + u32::from(bit(1)),
+            dies_per_channel: 2,
+            blocks_per_plane: 16,
+            pages_per_block: 4,
+            over_provisioning_per_mille: 1000,
+            ..support::geometry(UNIT, 2)
+        },
+        timing: fragmend_flash::drive::Timing { suspend, ..support::timing(UNIT) },
+        buffer: BufferSpec {
+            bytes: u64::from(UNIT) * 12,
+            command_ns: 1_000,
+            unit_ns: 100,
+            protected: kind.is_multiple_of(11),
+            open_program_units: 2,
+        },
+        firmware: Firmware {
+            placement: if bit(2) { Placement::FileAffine } else { Placement::RoundRobin },
+            collection: if bit(3) { Collection::CostBenefit } else { Collection::Greedy },
+            copyback: bit(4),
+            wear: Wear { block_spread: 2, die_spread: 2 },
+            // 51 entries in each program of the log.
+            defrag_log_bytes: u64::from(2 * UNIT) * (2 + u64::from(bit(5))),
+        },
+    }
+}
+
+/// Random numbers from a seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+struct Run {
+    seed: u64,
+    ssd: Ssd,
+    model: Model,
+    random: Random,
+    protected: bool,
+    /// Whether the drive writes tails of files anew.
+    rejoins: bool,
+    now: u64,
+    cuts: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let drive = drive(seed);
+        let ssd = Ssd::with_content(&drive).expect("a drive");
+        let model = Model::new(ssd.units());
+        let protected = drive.buffer.protected;
+        let rejoins = drive.firmware.placement == Placement::FileAffine;
+        Self { seed, ssd, model, random: Random(seed), protected, rejoins, now: 0, cuts: 0 }
+    }
+
+    fn units(&mut self, most: u64) -> Units {
+        let all = u64::from(self.ssd.units());
+        let start = self.random.below(all);
+        let count = (1 + self.random.below(most)).min(all - start);
+        Units::new(start as u32, count as u32)
+    }
+
+    fn submit(&mut self, command: &Command, values: &[u32], first: u32) -> Result<u64, Refused> {
+        let contents = &mut |unit: u32| {
+            let value = *values.get((unit - first) as usize)?;
+            let mut bytes = vec![0; UNIT as usize];
+            bytes[..4].copy_from_slice(&value.to_le_bytes());
+            Some(bytes.into())
+        };
+        let done = self.ssd.submit_with(self.now, command, contents);
+        done.map(|done| done.done_ns)
+    }
+
+    fn ask(&mut self, command: &Command) -> u64 {
+        let done = self.submit(command, &[], 0);
+        done.unwrap_or_else(|why| panic!("seed {}: {command:?}: {why}", self.seed))
+    }
+
+    fn found(&self, unit: u32) -> u32 {
+        let bytes = self.ssd.bytes(Units::new(unit, 1));
+        u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
+    }
+
+    fn write(&mut self, units: Units, hint: Hint) {
+        let values: Vec<u32> = units.each().map(|_| self.model.fresh()).collect();
+        let write = Command::Write { units, hint, fua: false };
+        let done = self.submit(&write, &values, units.start);
+        assert!(done.is_ok(), "seed {}: {done:?}", self.seed);
+        units.each().zip(values).for_each(|(unit, value)| self.model.write(unit, value));
+    }
+
+    fn remap(&mut self, shared: bool) {
+        let (from, to) = (self.units(6), self.units(1).start);
+        let to = to.min(self.ssd.units() - from.count);
+        let overlap = from.start < to + from.count && to < from.end();
+        let unmapped = from.each().any(|unit| self.model.now(unit) == 0);
+        let uncommitted = from.each().any(|unit| self.model.is_uncommitted(unit));
+        let done = self.submit(&Command::Remap { from, to, shared }, &[], 0);
+        match done {
+            Ok(_) => {
+                assert!(!overlap && !unmapped, "seed {}", self.seed);
+                assert!(!uncommitted || self.rejoins, "seed {}", self.seed);
+                for unit in from.each().filter(|_| uncommitted) {
+                    // The drive has written it anew, with the tail of a file.
+                    self.model.write(unit, self.model.now(unit));
+                }
+                let pairs = from.each().zip(to..);
+                pairs.for_each(|(from, to)| self.model.remap(from, to, shared));
+            }
+            Err(Refused::Overlap) => assert!(overlap, "seed {}", self.seed),
+            Err(Refused::Unmapped) => assert!(unmapped, "seed {}", self.seed),
+            Err(Refused::Uncommitted) => assert!(uncommitted, "seed {}", self.seed),
+            Err(why) => assert_eq!(why, Refused::LogFull, "seed {}", self.seed),
+        }
+    }
+
+    fn flush(&mut self, cause: Cause) {
+        let command = match cause {
+            Cause::Data => Command::Flush,
+            Cause::Remap => Command::DefragLog(LogAction::Flush),
+        };
+        let done = self.ask(&command);
+        self.model.flush(done, cause);
+        if self.random.below(2) == 0 {
+            self.now = done;
+        }
+    }
+
+    /// Commits as a file system does; the power may fail before that is done.
+    fn commit(&mut self) {
+        if self.random.below(2) == 0 {
+            self.now = self.ask(&Command::DefragLog(LogAction::Flush));
+            self.model.settle_all(Cause::Remap);
+        }
+        let done = self.ask(&Command::DefragLog(LogAction::Commit));
+        if self.random.below(3) == 0 && !self.protected {
+            let at = self.now + self.random.below((done - self.now).max(1));
+            return self.power_cut(at);
+        }
+        self.now = done;
+        self.model.settle_all(Cause::Remap);
+        self.model.commit();
+    }
+
+    fn is_committed(&mut self) -> bool {
+        let check = Command::DefragLog(LogAction::Check);
+        self.ssd.submit(self.now, &check).expect("a check").committed
+    }
+
+    /// Discards; returns when that is done.
+    fn discard(&mut self) {
+        let nothing = self.is_committed();
+        let targets = self.model.targets();
+        self.now = self.ask(&Command::DefragLog(LogAction::Discard));
+        assert!(self.is_committed(), "seed {}", self.seed);
+        self.model.discard();
+        if !nothing {
+            self.model.settle_all(Cause::Data);
+        }
+        for (to, value) in targets {
+            // The drive may have written it anew, with the tail of a file.
+            if self.rejoins && self.found(to) == value {
+                self.model.write(to, value);
+            }
+        }
+        for unit in 0..self.ssd.units() {
+            assert_eq!(self.found(unit), self.model.now(unit), "seed {}: unit {unit}", self.seed);
+        }
+    }
+
+    /// Cuts the power, and recovers as a file system does; the power may fail again meanwhile.
+    fn power_cut(&mut self, at: u64) {
+        self.cut(at, self.protected);
+        while !self.is_committed() {
+            self.model.may_discard();
+            let done = self.ask(&Command::DefragLog(LogAction::Discard));
+            if self.random.below(3) == 0 {
+                let at = self.now + self.random.below((done - self.now).max(1));
+                self.cut(at, false);
+                continue;
+            }
+            self.now = done;
+        }
+        // Either none of the remaps that were not committed is there, or a commit was under way, and all are.
+        let mut kept = BTreeSet::new();
+        for moved in self.model.untouched_moves() {
+            let (from, to) = (self.found(moved.from), self.found(moved.to));
+            let there = from == 0 && to == moved.value;
+            let undone = self.model.may_have_held(&moved, from);
+            assert!(there || undone, "seed {}: {moved:?}: {from}, {to}", self.seed);
+            if there != undone {
+                kept.insert(there);
+            }
+        }
+        assert!(kept.len() < 2, "seed {}: a commit in part", self.seed);
+        self.model.commit();
+        for unit in 0..self.ssd.units() {
+            let value = self.found(unit);
+            self.model.set(unit, value);
+        }
+    }
+
+    fn cut(&mut self, at: u64, all_durable: bool) {
+        self.cuts += 1;
+        self.now = self.now.max(at);
+        self.ssd.power_cut(self.now);
+        self.audit();
+        self.model.power_cut(self.now);
+        for unit in 0..self.ssd.units() {
+            let value = self.found(unit);
+            let may = if all_durable {
+                value == self.model.now(unit)
+            } else {
+                self.model.may_hold(unit, value)
+            };
+            assert!(
+                may,
+                "seed {}: unit {unit} holds {value}, not of {}",
+                self.seed,
+                self.model.describe(unit)
+            );
+        }
+    }
+
+    fn audit(&self) {
+        if let Err(why) = self.ssd.audit() {
+            panic!("seed {}: {why}", self.seed);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(42) {
+            0..=8 => {
+                let units = self.units(5);
+                self.write(units, Hint::None);
+            }
+            9..=10 => {
+                let units = self.units(3);
+                self.write(units, Hint::Append { predecessor: units.start.saturating_sub(1) });
+            }
+            11..=14 => {
+                // A few units, again and again, so that blocks are collected and levelled.
+                let units = Units::new(self.random.below(6) as u32, 2);
+                self.write(units, Hint::Overwrite);
+            }
+            15..=16 => {
+                let units = self.units(6);
+                self.ask(&Command::Trim(units));
+                units.each().for_each(|unit| self.model.write(unit, 0));
+            }
+            17 => self.copy(),
+            18 => self.spread(),
+            19..=26 => self.remap(false),
+            27..=30 => self.remap(true),
+            31 => self.flush(Cause::Data),
+            32..=33 => self.flush(Cause::Remap),
+            34 => self.commit(),
+            35 => self.discard(),
+            36 => {
+                // Scattered writes, so many that blocks are collected.
+                for _ in 0..20 {
+                    let units = self.units(2);
+                    self.write(units, Hint::None);
+                }
+            }
+            37..=39 => self.now += self.random.below(2_000_000),
+            _ => {
+                let busy = self.ssd.idle_at().max(self.now + 1) - self.now;
+                let at = self.now + self.random.below(busy + 1);
+                self.power_cut(at);
+            }
+        }
+    }
+
+    fn copy(&mut self) {
+        let from = self.units(4);
+        let to = self.units(1).start.min(self.ssd.units() - from.count);
+        let values: Vec<u32> = from.each().map(|unit| self.model.now(unit)).collect();
+        if values.contains(&0) {
+            return; // The copy would be mapped, and hold zeroes.
+        }
+        self.ask(&Command::Copy { from: vec![from], to });
+        (to..).zip(values).for_each(|(unit, value)| self.model.write(unit, value));
+    }
+
+    fn spread(&mut self) {
+        let units = self.units(8);
+        let mapped = units.each().all(|unit| self.model.now(unit) != 0);
+        let done = self.submit(&Command::PhysicalDefragment(vec![units]), &[], 0);
+        assert_eq!(done.err(), (!mapped).then_some(Refused::Unmapped), "seed {}", self.seed);
+        units
+            .each()
+            .filter(|_| mapped)
+            .for_each(|unit| self.model.write(unit, self.model.now(unit)));
+    }
+
+    fn go(mut self, steps: u32) -> Self {
+        for start in (0..self.ssd.units() * 3 / 4).step_by(4) {
+            self.write(Units::new(start, 4), Hint::None);
+        }
+        for _ in 0..steps {
+            self.step();
+            self.audit();
+            let unit = self.units(1).start;
+            assert_eq!(self.found(unit), self.model.now(unit), "seed {}: unit {unit}", self.seed);
+        }
+        self
+    }
+}
+
+/// Runs these seeds; returns how often the power was cut, and the counters that show what happened.
+fn run_all(seeds: std::ops::Range<u64>) -> (u64, u64, u64, u64) {
+    let (mut cuts, mut compacted, mut levelled, mut collected) = (0, 0, 0, 0);
+    for seed in seeds {
+        let run = Run::new(seed).go(200);
+        let counters = run.ssd.counters();
+        cuts += run.cuts;
+        compacted += counters.log_compacted;
+        levelled += counters.levelled;
+        collected += counters.collected;
+    }
+    println!(
+        "{cuts} cuts; {compacted} programs of compaction, {levelled} units levelled, {collected} collected"
+    );
+    (cuts, compacted, levelled, collected)
+}
+
+#[test]
+fn remaps_survive_power_cuts() {
+    let (cuts, compacted, levelled, collected) = run_all(0..500);
+    assert!(cuts > 4_000 && compacted > 1_000 && levelled > 500 && collected > 5_000);
+}
+
+#[test]
+#[ignore = "as many as REMAP_RUNS says (20,000), about ten cuts each"]
+fn remaps_survive_many_power_cuts() {
+    let runs = std::env::var("REMAP_RUNS").map_or(20_000, |runs| runs.parse().expect("a number"));
+    run_all(1_000_000..1_000_000 + runs);
+}
