@@ -4,11 +4,12 @@
 //! Programs' calls change the state in memory. A commit makes all changes since the last one durable together:
 //!
 //! 1. blocks that have got a place are written there (ordered data);
-//! 2. the kind writes its metadata and switches to it, behind barriers;
-//! 3. what was freed is trimmed, and may be allocated again.
+//! 2. what the drive has remapped for moves is made durable;
+//! 3. the kind writes its metadata and switches to it, behind barriers;
+//! 4. what was freed is trimmed, and may be allocated again.
 //!
 //! A power cut before the switch leaves the last commit: nothing that it refers to was overwritten, because what it uses is freed in
-//! step 3 only. One after it leaves the new state, whose data is durable because of the barrier before the switch.
+//! step 4 only. One after it leaves the new state, whose data is durable because of the barrier before the switch.
 
 mod calls;
 mod check;
@@ -54,6 +55,8 @@ pub struct Settings {
     pub commit_ns: u64,
     /// For how long written data may be in memory alone (`dirty_expire_centisecs`: 30 s).
     pub write_back_ns: u64,
+    /// How moves bring data to its new place.
+    pub primitive: Primitive,
     /// The barrier that is left out, by tests that must notice it.
     pub omit: Option<Omit>,
 }
@@ -68,6 +71,7 @@ impl Default for Settings {
             hints: false,
             commit_ns: 5_000_000_000,
             write_back_ns: 30_000_000_000,
+            primitive: Primitive::Copy,
             omit: None,
         }
     }
@@ -96,6 +100,8 @@ pub enum Omit {
     Revoke,
     /// Of ext4's journal: a metadata block that was freed is not checkpointed.
     Forget,
+    /// Remaps are durable before the commit that refers to their new places.
+    FlushOfRemaps,
     /// Of Btrfs: the super block is written last.
     SuperLast,
     /// Of Btrfs: what another file shares is not overwritten.
@@ -197,7 +203,8 @@ pub struct State<K> {
     dirty_ns: Option<u64>,
     /// Whether a command has failed, after which memory and drive may differ.
     failed: Option<Error>,
-    pub(crate) primitive: Primitive,
+    /// Whether the drive has remapped units since the last commit.
+    remapped: bool,
     pub(crate) kind: K,
 }
 
@@ -229,7 +236,7 @@ impl<K: Kind> Mounted<K> {
             changed_ns: None,
             dirty_ns: None,
             failed: None,
-            primitive: Primitive::Copy,
+            remapped: false,
             kind,
         };
         Self(Rc::new(Shared { machine: machine.clone(), state: RefCell::new(state) }))
@@ -290,6 +297,7 @@ impl<K: Kind> State<K> {
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);
         }
+        self.flush_remaps()?;
         K::commit(self)?;
         self.changed_ns = None;
         // A cut from here on finds the commit: nothing refers to what it has freed.
