@@ -16,6 +16,7 @@ mod check;
 mod data;
 mod moves;
 mod reads;
+mod remaps;
 mod transfer;
 mod volume;
 
@@ -31,12 +32,14 @@ use crate::space::Space;
 use fragmend_flash::command::{Command, Refused, Units};
 use fragmend_flash::host::HostPath;
 use fragmend_layout::FsKind;
+use remaps::Remaps;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub(crate) use check::add_once;
-pub use transfer::Primitive;
+pub use remaps::Primitive;
+pub(crate) use remaps::settle;
 
 /// What all kinds can be mounted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +105,12 @@ pub enum Omit {
     Forget,
     /// Remaps are durable before the commit that refers to their new places.
     FlushOfRemaps,
+    /// Remaps are committed in the drive's log once the transaction is.
+    CommitOfRemaps,
+    /// A transaction with remaps is marked as one.
+    MarkOfRemaps,
+    /// Before the first remap of a transaction the last one is not marked.
+    UnmarkBeforeRemap,
     /// Of Btrfs: the super block is written last.
     SuperLast,
     /// Of Btrfs: what another file shares is not overwritten.
@@ -203,8 +212,9 @@ pub struct State<K> {
     dirty_ns: Option<u64>,
     /// Whether a command has failed, after which memory and drive may differ.
     failed: Option<Error>,
-    /// Whether the drive has remapped units since the last commit.
-    remapped: bool,
+    remaps: Remaps,
+    /// Whether the commit that is under way is to be marked as one with remaps.
+    pub(crate) marks: bool,
     pub(crate) kind: K,
 }
 
@@ -216,6 +226,7 @@ impl<K: Kind> Mounted<K> {
         space: Space,
         owners: Owners,
         kind: K,
+        is_marked: bool,
     ) -> Self {
         let block_bytes = machine.block_bytes();
         let state = State {
@@ -236,7 +247,8 @@ impl<K: Kind> Mounted<K> {
             changed_ns: None,
             dirty_ns: None,
             failed: None,
-            remapped: false,
+            remaps: Remaps::after(is_marked),
+            marks: false,
             kind,
         };
         Self(Rc::new(Shared { machine: machine.clone(), state: RefCell::new(state) }))
@@ -297,9 +309,16 @@ impl<K: Kind> State<K> {
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);
         }
-        self.flush_remaps()?;
+        self.commit_all()?;
+        if late { self.write_placed() } else { Ok(()) }
+    }
+
+    /// Commits what is written, even if nothing has changed.
+    fn commit_all(&mut self) -> Result<(), Error> {
+        self.marks = self.flush_remaps()?;
         K::commit(self)?;
         self.changed_ns = None;
+        self.commit_remaps()?;
         // A cut from here on finds the commit: nothing refers to what it has freed.
         let freed = std::mem::take(&mut self.changes).freed;
         for run in joined(freed) {
@@ -308,7 +327,7 @@ impl<K: Kind> State<K> {
             }
             self.space.release(run);
         }
-        if late { self.write_placed() } else { Ok(()) }
+        Ok(())
     }
 
     pub(crate) fn trim(&self, run: Units) -> Result<(), Error> {

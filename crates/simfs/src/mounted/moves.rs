@@ -8,7 +8,8 @@
 //!    place with the data. What programs write between exchange and commit goes to the new place, and their sync commits.
 //! 5. After the commit the old place is trimmed and free. What was not used is released.
 
-use super::transfer::{Done, Transfer, part_of};
+use super::remaps::Done;
+use super::transfer::{Transfer, part_of};
 use super::{Kind, Mounted, Omit};
 use crate::readahead::blocks_of;
 use fragmend_apply::drive::{self, ByPart, File, Job, Mover, Step, by_part};

@@ -1,43 +1,18 @@
-//! A part of a file on its way to another place: places are held, data is transferred, extents are exchanged.
+//! A part of a file on its way to another place: places are held, data is copied, extents are exchanged.
 
-use super::{Kind, Omit, State};
+use super::{Kind, State};
 use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::file_system::Access;
-use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
+use fragmend_flash::command::{Hint, Units};
 use fragmend_layout::{FileId, Skip, SkipReason};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How data comes to its new place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Primitive {
-    /// The host reads it and writes it there.
-    #[default]
-    Copy,
-    /// The drive leads the new place to it as well, without moving it; the old one does until it is trimmed after the commit. So a cut
-    /// at any instant finds the data where the file refers to, and neither mount nor `fsck` need to know of remaps. What the drive refuses
-    /// is copied.
-    SharedRemap,
-}
-
-impl Primitive {
-    /// Its name in receipts.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Copy => "copy and exchange",
-            Self::SharedRemap => "remap and exchange",
-        }
-    }
-}
-
-/// Which primitive has brought data to its new place, and why another one than was wanted.
-pub(super) type Done = (Primitive, Option<Refused>);
-
 /// A part of a file with its old and its new place, both in the order of the file and without overlap.
 pub(super) struct Transfer {
-    old: Vec<Piece>,
-    new: Vec<Piece>,
+    pub old: Vec<Piece>,
+    pub new: Vec<Piece>,
 }
 
 impl<K: Kind> State<K> {
@@ -95,43 +70,8 @@ impl<K: Kind> State<K> {
         Ok(Transfer { new: moved_to(&old, places), old })
     }
 
-    /// Brings the data to its new place. It need not be durable: the commit's barriers come before anything refers to it.
-    pub(super) fn transfer(&mut self, transfer: &Transfer) -> Result<Done, Error> {
-        let primitive = self.settings.primitive;
-        let refused = match primitive {
-            Primitive::Copy => None,
-            Primitive::SharedRemap => match self.remap(transfer) {
-                Ok(()) => return Ok((primitive, None)),
-                Err(refused @ (Refused::NoPower | Refused::NoSpace)) => return Err(refused.into()),
-                // Without a mapping, a log with space, or the command: the data is copied over what has been remapped.
-                Err(refused) => Some(refused),
-            },
-        };
-        self.copy(transfer)?;
-        Ok((Primitive::Copy, refused))
-    }
-
-    /// Has the drive remap what is written.
-    fn remap(&mut self, transfer: &Transfer) -> Result<(), Refused> {
-        for new in transfer.new.iter().filter(|piece| !piece.unwritten) {
-            for old in transfer.old.iter().filter_map(|piece| piece.within(&new.blocks())) {
-                let to = new.place + (old.block - new.block) as u32;
-                self.remapped = true;
-                self.machine.command(&Command::Remap { from: old.units(), to, shared: true })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes remaps durable, before a commit refers to their new places.
-    pub(super) fn flush_remaps(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.remapped) && self.settings.omit != Some(Omit::FlushOfRemaps) {
-            self.machine.command(&Command::DefragLog(LogAction::Flush))?;
-        }
-        Ok(())
-    }
-
-    fn copy(&self, transfer: &Transfer) -> Result<(), Error> {
+    /// Has the host read the data and write it to its new place.
+    pub(super) fn copy(&self, transfer: &Transfer) -> Result<(), Error> {
         let written = |pieces: &[Piece]| -> Vec<Units> {
             pieces.iter().filter(|piece| !piece.unwritten).map(Piece::units).collect()
         };
