@@ -13,6 +13,7 @@
 //! | [`filesystem`] | the file system of a device number: kind, block size, queue limits |
 //! | [`fiemap`] | source 1: open each file and use FIEMAP |
 //! | [`ext4`] | source 2: read ext4's own inode tables from the block device |
+//! | [`f2fs`] | no source of layouts: the segments of an F2FS |
 //! | [`xfs`] | source 3: read the owner of every block from XFS |
 //! | `bulk` | which of 2 and 3 serves a file system |
 //! | [`engine`] | batches over the sources, in parallel, results in order |
@@ -26,6 +27,7 @@ mod covered;
 pub mod engine;
 pub mod error;
 pub mod ext4;
+pub mod f2fs;
 pub mod fiemap;
 pub mod filesystem;
 pub mod journal;
@@ -41,6 +43,6 @@ pub use engine::{Source, in_batches};
 pub use error::{Cause, ScanError};
 pub use fiemap::layout_of;
 pub use filesystem::FileSystem;
-pub use measure::{FileMeasures, MeasuredBatch, Totals, measure};
+pub use measure::{FileMeasures, MeasuredBatch, Totals, measure, measure_with};
 pub use tree::{Entry, SkippedEntry, Tree};
 pub use walk::{WalkOptions, files};

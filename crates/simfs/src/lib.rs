@@ -7,12 +7,14 @@
 //! | [`file_system`] | what programs do with files |
 //! | [`inplace`] | one that updates in place, in the manner of ext4 |
 //! | [`cow`] | one that copies on write, in the manner of Btrfs |
-//! | [`mounted`] | what these two have in common: calls, data, commits, the mover |
+//! | [`segments`] | a log-structured one, in the manner of F2FS |
+//! | [`mounted`] | what the first two have in common: calls, data, commits, the mover |
 //! | [`cache`], [`readahead`] | the page cache, and what reads bring into it |
 //! | [`files`], [`leaves`] | inodes and names in memory; where extents are on the drive |
 //! | [`space`], [`owners`] | free blocks and how they are allocated; blocks that several files share |
 //! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
 //! | [`record`] | metadata as bytes of blocks |
+//! | [`monitor`] | which ranges reach the drive, and how fragmented they are (InDeF) |
 //! | [`error`] | why something could not be done |
 //!
 //! Metadata is on the drive: what is mounted after a power cut is what the drive's blocks say, on a drive that keeps content. On
@@ -29,9 +31,11 @@ pub mod files;
 pub mod inplace;
 pub mod leaves;
 pub mod machine;
+pub mod monitor;
 pub mod mounted;
 pub mod owners;
 pub mod ranges;
 pub mod readahead;
 pub mod record;
+pub mod segments;
 pub mod space;

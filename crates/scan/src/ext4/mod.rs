@@ -14,7 +14,7 @@
 //! | `extents` | one file's extent tree |
 //! | `device` | many scattered reads at once |
 
-mod bytes;
+pub(crate) mod bytes;
 mod device;
 mod extents;
 mod inode;

@@ -34,8 +34,8 @@ pub fn path() -> HostPath {
     }
 }
 
-/// An SSD of four dies, whose flash page of four units is its program unit.
-fn ssd(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
+/// A drive of four dies, whose flash page of four units is its program unit.
+pub fn flash(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
     let page = 4 * unit;
     let geometry = Geometry {
         channels: 2,
@@ -67,6 +67,10 @@ fn ssd(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
         small_command_bytes: page,
         firmware_busy_ns: 0,
         suspend: None,
+        reads_first: false,
+        array_command_ns: 0,
+        trim_command_ns: 0,
+        trim_unit_ns: 0,
     };
     let buffer = BufferSpec {
         bytes: u64::from(page) * 8,
@@ -84,12 +88,12 @@ fn machine_of(drive: &Drive) -> Machine {
 
 /// A machine with an SSD of 85 MiB.
 pub fn large() -> Machine {
-    machine_of(&ssd(4096, 64, 32))
+    machine_of(&flash(4096, 64, 32))
 }
 
 /// A machine with a flash SSD of some 680 KiB in blocks of 512 bytes. Its power cuts are decided by time alone.
 pub fn small_ssd(_seed: u64) -> Machine {
-    machine_of(&ssd(SMALL_BLOCK as u32, 16, 8))
+    machine_of(&flash(SMALL_BLOCK as u32, 16, 8))
 }
 
 /// A machine with a drive of the same size that loses any part of what was not flushed.
