@@ -101,3 +101,13 @@ pub fn small_lossy(seed: u64) -> Machine {
     let drive = Lossy::new(SMALL_BLOCK as u32, SMALL_BLOCKS, seed);
     Machine::new(Box::new(drive), true, path())
 }
+
+/// A machine with an SSD of 25 GB that keeps no content.
+pub fn without_content() -> Machine {
+    let mut drive = flash(4096, 0, 256);
+    drive.geometry.over_provisioning_per_mille = 70;
+    let block_bytes = u64::from(drive.geometry.pages_per_block) * 16384;
+    drive.geometry.blocks_per_plane = (25_000_000_000_u64 * 107 / 100 / 4 / block_bytes) as u32;
+    let ssd = Ssd::new(&drive).expect("a drive");
+    Machine::new(Box::new(ssd), false, path())
+}
