@@ -6,12 +6,12 @@
 //! whole data: new addresses become durable behind a flush (`fsync.rs`, `checkpoint.rs`).
 
 use super::Temperature;
-use super::files::blocks_of;
 use super::node::{HOLE, RESERVED, is_place};
 use super::state::{Contents, LogKind, Owner, State, add_block};
 use crate::error::Error;
 use crate::file_system::{Access, Token};
 use crate::machine::{block_of_token, token_of_block};
+use crate::readahead::{Readahead, blocks_of};
 use fragmend_flash::command::Units;
 use fragmend_layout::ByteRange;
 use std::ops::Range;
@@ -81,7 +81,7 @@ impl State {
             let block = cut / block_bytes;
             let size = self.files.get(inode)?.attributes.size;
             if !cut.is_multiple_of(block_bytes) && cut < size {
-                self.read_missing(inode, block..block + 1, Access::Buffered)?;
+                self.read_missing(inode, block..block + 1)?;
             }
         }
         Ok(())
@@ -215,22 +215,64 @@ impl State {
             // What is dirty is on the drive before it is read from there.
             self.write_back_file(inode)?;
             let units = self.places(inode, [blocks.clone()]);
-            self.read_units(inode, blocks, &units, access)
-        } else {
-            self.read_missing(inode, blocks, access)
+            return self.read_units(inode, blocks, &units, access);
+        }
+        let path = &self.path;
+        let ahead = self.readahead.entry(inode).or_insert_with(|| Readahead::new(size, path));
+        if ahead.size() != size {
+            ahead.forget(size);
+        }
+        self.fetch(inode, range)?;
+        if !self.cache.missing(inode.into(), blocks).is_empty() {
+            // It was evicted since.
+            self.readahead.get_mut(&inode).ok_or(Error::Gone)?.forget(size);
+            self.fetch(inode, range)?;
+        }
+        self.readahead.get_mut(&inode).ok_or(Error::Gone)?.end(&self.machine, range);
+        self.machine.use_bytes(range.len());
+        Ok(())
+    }
+
+    /// Asks for what a buffered read fetches, window by window.
+    fn fetch(&mut self, inode: u32, range: ByteRange) -> Result<(), Error> {
+        let (program, block_bytes) = (self.machine.present().number(), self.machine.block_bytes());
+        let end = self.files.get(inode)?.attributes.size.div_ceil(block_bytes);
+        let fetched = self.readahead.get_mut(&inode).ok_or(Error::Gone)?.fetches(program, range);
+        for part in fetched {
+            let blocks = blocks_of(part, block_bytes);
+            let blocks = blocks.start..blocks.end.min(end);
+            for missing in self.cache.missing(inode.into(), blocks.clone()) {
+                let units = self.places(inode, [missing.clone()]);
+                if units.is_empty() {
+                    continue;
+                }
+                if self.path.readahead_bytes == 0 {
+                    self.machine.read(&units, Access::Direct)?;
+                } else {
+                    let ahead = self.readahead.get_mut(&inode).ok_or(Error::Gone)?;
+                    ahead.begin(&self.machine, part, &units)?;
+                }
+                self.seen(inode, missing);
+            }
+            self.cache.add(inode.into(), blocks);
+        }
+        Ok(())
+    }
+
+    /// The monitor is told of a read that has reached the drive.
+    fn seen(&mut self, inode: u32, blocks: Range<u64>) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.read(inode.into(), blocks);
         }
     }
 
-    /// Reads what of a range is not in the page cache, which has it afterwards.
-    pub fn read_missing(
-        &mut self,
-        inode: u32,
-        blocks: Range<u64>,
-        access: Access,
-    ) -> Result<(), Error> {
-        let missing = self.cache.missing(inode.into(), blocks.clone());
+    /// Reads what of a range is not in the page cache, which has it afterwards, for a write or a move: no read of a program.
+    pub fn read_missing(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
+        let missing = self.cache.missing(inode.into(), blocks);
         let units = self.places(inode, missing.iter().cloned());
-        self.read_units(inode, blocks, &units, access)?;
+        if !units.is_empty() {
+            self.machine.read(&units, Access::Direct)?;
+        }
         missing.into_iter().for_each(|range| self.cache.add(inode.into(), range));
         Ok(())
     }
@@ -258,9 +300,7 @@ impl State {
             return Ok(());
         }
         self.machine.read(units, access)?;
-        if let Some(monitor) = &mut self.monitor {
-            monitor.read(inode.into(), blocks);
-        }
+        self.seen(inode, blocks);
         Ok(())
     }
 

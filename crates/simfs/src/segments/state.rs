@@ -9,8 +9,10 @@ use crate::cache::PageCache;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::monitor::Monitor;
+use crate::readahead::Readahead;
 use fragmend_flash::command::{Command, Hint, Units, ZoneAction};
 use fragmend_flash::device::Bytes;
+use fragmend_flash::host::HostPath;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -72,6 +74,9 @@ pub struct State {
     /// What each block of the main area belongs to, if it is valid (F2FS's summary area).
     pub owners: Vec<Owner>,
     pub cache: PageCache,
+    /// The host's path, and the readahead of each file that was read through the page cache.
+    pub path: HostPath,
+    pub readahead: BTreeMap<u32, Readahead>,
     /// Blocks that are valid, or promised: to what is in memory only, and to nodes that were never written.
     pub used: u64,
     /// Nodes that differ from their blocks.
@@ -121,6 +126,8 @@ impl State {
             logs: [Log::default(); 4],
             owners: vec![Owner::default(); blocks],
             cache: PageCache::new(settings.cache_blocks),
+            path: machine.path(),
+            readahead: BTreeMap::new(),
             used: 0,
             dirty_nodes: BTreeSet::new(),
             moved_nodes: BTreeSet::new(),
@@ -369,6 +376,7 @@ impl State {
     /// All of a file is gone.
     pub fn forget_file(&mut self, inode: u32, file: &File) {
         self.cache.forget(inode.into(), 0..u64::MAX);
+        self.readahead.remove(&inode);
         for (number, node) in &file.nodes {
             for address in node.addresses.iter().filter(|address| **address != HOLE) {
                 self.used -= 1;

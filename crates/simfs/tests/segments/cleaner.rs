@@ -115,7 +115,7 @@ fn ageing_at_four_fifths_copies_about_one_block_for_each_write() {
 }
 
 #[test]
-#[ignore = "a minute: cargo test --release -p fragmend-simfs --test segments ages_sixteen -- --ignored --nocapture"]
+#[ignore = "minutes: cargo test --release -p fragmend-simfs --test segments ages_sixteen -- --ignored --nocapture"]
 fn ages_sixteen_gibibytes() {
     let fs = mounted(Cleaning::default(), 4 << 20);
     let blocks = 3 << 20;
@@ -123,10 +123,7 @@ fn ages_sixteen_gibibytes() {
     let file = fs.create(Path::new("/file")).expect("a new file");
     fs.write(file, ByteRange::at(0, blocks * BLOCK), Access::Direct).expect("space");
     eprintln!("filled in {:?}", began.elapsed());
-    let copied = aged(&fs, file, blocks, turns());
+    let copied = aged(&fs, file, blocks, 20_000_000);
     eprintln!("overwrites in {:?}, {copied} copied of 1000 {:?}", began.elapsed(), fs.counts());
     fs.check().unwrap();
-}
-fn turns() -> u64 {
-    std::env::var("TURNS").map_or(20_000_000, |t| t.parse().unwrap())
 }
