@@ -68,6 +68,10 @@ fn drive(page_kib: u32) -> Drive {
             small_command_bytes: 4 << 10,
             firmware_busy_ns: 0,
             suspend: None,
+            reads_first: false,
+            array_command_ns: 0,
+            trim_command_ns: 0,
+            trim_unit_ns: 0,
         },
         buffer: BufferSpec {
             bytes: 4 << 20,

@@ -61,6 +61,19 @@ pub struct Timing {
     /// The cost at which a read may interrupt a program or an erase; without it, none may.
     #[serde(default)]
     pub suspend: Option<Suspend>,
+    /// Whether reads of a die go before its programs and erases that have not begun, unless a flush or an erase
+    /// relies on them. Otherwise a die does its operations in the order in which they arrive.
+    #[serde(default)]
+    pub reads_first: bool,
+    /// Time on the channel of the command and the address before a die senses a page or erases a block.
+    #[serde(default)]
+    pub array_command_ns: u64,
+    /// How long a trim occupies the drive's processor, besides `firmware_busy_ns`.
+    #[serde(default)]
+    pub trim_command_ns: u64,
+    /// The same for each mapped unit that it unmaps.
+    #[serde(default)]
+    pub trim_unit_ns: u64,
 }
 
 impl Timing {
@@ -129,6 +142,9 @@ pub struct Firmware {
     /// program unit of one flash page that goes to the same plane. Everything else goes through the
     /// controller.
     pub copyback: bool,
+    /// Whether garbage collection keeps pace with the programs of the host in small steps, instead of freeing
+    /// whole blocks when the host needs one.
+    pub collection_paced: bool,
     /// When wear levelling moves data.
     pub wear: Wear,
     /// The most bytes of the defrag log (janusd, section 4.1), in blocks of its own beside those of the geometry,
@@ -142,6 +158,7 @@ impl Default for Firmware {
             placement: Placement::default(),
             collection: Collection::default(),
             copyback: false,
+            collection_paced: false,
             wear: Wear::default(),
             defrag_log_bytes: 10 << 20,
         }
@@ -155,6 +172,8 @@ pub enum Placement {
     /// To the dies in turn, in the order of writing.
     #[default]
     RoundRobin,
+    /// To the die that follows from the logical address: stripe units of the addresses go to the dies in turn.
+    ByAddress,
     /// By the hints of FAST'24 (section 4), as in its artefact: each append begins on the die after its
     /// predecessor's, however short it is.
     DieAffine,

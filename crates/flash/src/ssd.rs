@@ -143,8 +143,8 @@ impl Ssd {
             }
             Command::Flush => self.ftl.flush(start)?,
             Command::Trim(units) | Command::WriteZeroes(units) => {
-                self.ftl.trim(*units);
-                start
+                let unmapped = self.ftl.trim(*units);
+                self.count_trim(start, unmapped)
             }
             Command::Copy { from, to } => self.copy(start, from, *to)?,
             Command::Remap { from, to, shared } => self.ftl.remap(*from, *to, *shared, start)?,
@@ -161,6 +161,13 @@ impl Ssd {
             }
         };
         Ok(Completion { done_ns, ..Completion::default() })
+    }
+
+    /// Occupies the processor with a trim that unmapped this many units; returns when that is done.
+    fn count_trim(&mut self, start: u64, unmapped: u32) -> u64 {
+        let timing = &self.drive.timing;
+        let busy = timing.trim_command_ns + timing.trim_unit_ns * u64::from(unmapped);
+        self.processor.reserve(self.ftl.now(), start, busy) + busy
     }
 
     fn read(&mut self, start: u64, units: Units) -> Completion {

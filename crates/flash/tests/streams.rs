@@ -44,10 +44,12 @@ prop_compose! {
         together: bool,
         alone: bool,
         suspend: bool,
+        reads_first: bool,
+        paced: bool,
         register: bool,
         protected: bool,
         placement in prop::sample::select(vec![
-            Placement::RoundRobin, Placement::DieAffine, Placement::FileAffine,
+            Placement::RoundRobin, Placement::ByAddress, Placement::DieAffine, Placement::FileAffine,
         ]),
         benefit: bool,
         copyback: bool,
@@ -61,11 +63,13 @@ prop_compose! {
         drive.geometry.planes_together = together;
         drive.geometry.planes_read_alone = alone;
         drive.timing.suspend = suspend.then_some(Suspend { suspend_ns: 5_000, resume_ns: 3_000 });
+        drive.timing.reads_first = reads_first;
+        drive.timing.array_command_ns = if paced { 300 } else { 0 };
         drive.timing.page_stays = register;
         drive.buffer.protected = protected;
         let collection = if benefit { Collection::CostBenefit } else { Collection::Greedy };
         let wear = Wear { block_spread, die_spread: 3 };
-        drive.firmware = Firmware { placement, collection, copyback, wear, ..Firmware::default() };
+        drive.firmware = Firmware { placement, collection, copyback, collection_paced: paced, wear, ..Firmware::default() };
         drive
     }
 }

@@ -35,7 +35,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 16] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
@@ -48,6 +48,8 @@ pub const TARGETS: [Target; 14] = [
     target("xfs", targets::ioctls::xfs),
     target("drive", targets::toml::drive),
     target("load", targets::toml::load),
+    target("block-trace", targets::lab::block_trace),
+    target("scan", targets::lab::scan),
     target("mounts", targets::text::mounts),
     target("text", targets::text::text),
 ];

@@ -111,8 +111,37 @@ fn a_load_of_ones_own_runs_on_a_drive_of_ones_own() {
 }
 
 #[test]
+fn the_examples_run_and_say_what_was_folded() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
+    let run = lab(&["run", "replay.toml", "real-layout.toml", "--json"], &examples);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let shown = text(&run.stdout);
+    let [replay, real] = shown.lines().map(json).collect::<Vec<_>>().try_into().unwrap();
+    let row = |report: &Value, name: &str| {
+        let rows = report["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {rows:?}"))["ours"].as_f64().unwrap()
+    };
+    let msr = "round-robin, as recorded (MSR Cambridge): ";
+    assert_eq!(row(&replay, &format!("{msr}requests of traces")), 40.0);
+    assert_eq!(row(&replay, &format!("{msr}of these, folded onto the smaller drive")), 4.0);
+    assert!(row(&real, "layout: extents") > row(&real, "layout: files with data"));
+}
+
+#[test]
 fn what_is_wrong_is_said_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
+    let load = |step: &str| {
+        format!("about = 'x'\ndrive = 'hdd'\n[[phase]]\nname = 'y'\nsteps = [{step}]\n")
+    };
+    std::fs::write(dir.path().join("trace.toml"), load("{ trace = { file = 't' } }")).unwrap();
+    std::fs::write(dir.path().join("t"), "fio version 3 iolog\n1 f add\n2 f red 0 4096\n").unwrap();
+    let scan = load("'flush'").replace("[[phase]]", "layout = 's.json'\n[[phase]]");
+    std::fs::write(dir.path().join("scan.toml"), scan).unwrap();
+    let extent = r#"{"logical":0,"physical":0,"length":9000000000000,"kind":"data"}"#;
+    let large = format!(
+        r#"{{"files":[{{"path":"/a","bytes":1,"layout":{{"device":1,"extents":[{extent}]}}}}]}}"#
+    );
+    std::fs::write(dir.path().join("s.json"), large).unwrap();
     std::fs::write(dir.path().join("bad.toml"), "about = 'x'\ndrive = 'y'\nphase = []\n").unwrap();
     let shown = lab(&["drive", "nvme-b"], dir.path()).stdout;
     let broken = text(&shown).replacen("channels = ", "channels = 0 # ", 1);
@@ -121,6 +150,8 @@ fn what_is_wrong_is_said_in_a_line() {
     for (args, code, said) in [
         (vec!["run", "d-fig99"], 8, "no experiment is named d-fig99".to_owned()),
         (vec!["run", "bad.toml"], 8, "bad.toml:2: no drive is named y".to_owned()),
+        (vec!["run", "trace.toml"], 8, "t:3: action: add, open".to_owned()),
+        (vec!["run", "scan.toml"], 8, "scan.toml:3: layout: s.json: the files have 9".to_owned()),
         (vec!["run", "gone.toml"], 4, "gone.toml: No such file".to_owned()),
         (vec!["run", "d-fig8", "--drive", "nvme-b"], 8, "--drive is for loads".to_owned()),
         (vec!["drive", "broken.toml"], 8, format!("broken.toml:{line}: channels: must not be 0")),

@@ -71,6 +71,59 @@ fn loop_every_source_counts_what_filefrag_counts() {
     }
 }
 
+/// What is on the device at the addresses of an exported layout is the file, from every source; and the lab reads the export.
+#[test]
+fn loop_layouts_are_where_the_files_are() {
+    let (image, fragments) = fragmented_image();
+    image.sync();
+    let content = fs::read(&fragments).unwrap();
+    let device = File::open(image.device()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for source in ["fiemap", "bulk"] {
+        let args = ["--json", "--layouts", "--source", source].map(OsStr::new);
+        let output = scan(args.into_iter().chain([image.path().as_os_str()]));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let report = report(&output);
+        assert!(report.files.iter().all(|file| file.layout.is_some()));
+        let file = report.files.iter().find(|f| f.path.path.ends_with("fragments")).unwrap();
+        let layout = file.layout.as_ref().unwrap();
+        assert_eq!(layout.extents.len() as u64, file.figures.extents, "{source}");
+        for extent in &layout.extents {
+            let mut bytes = vec![0; extent.length as usize];
+            device.read_exact_at(&mut bytes, extent.physical).unwrap();
+            assert!(bytes == content[extent.logical as usize..][..bytes.len()], "{extent:?}");
+        }
+        fs::write(dir.path().join("scan.json"), &output.stdout).unwrap();
+        let path = &file.path.path;
+        let load = format!(
+            "about = 'real'\ndrive = 'nvme-b'\nlayout = 'scan.json'\n[[phase]]\nname = 'read'\n\
+             steps = [{{ read = {{ file = '{path}', bytes = 1048576 }} }}]\n"
+        );
+        fs::write(dir.path().join("load.toml"), load).unwrap();
+        let lab = Command::new(BINARY)
+            .args(["lab", "run", "load.toml", "--json"])
+            .current_dir(dir.path())
+            .output();
+        let lab = lab.unwrap();
+        assert_eq!(lab.status.code(), Some(0), "{}", text(&lab.stderr));
+        let read: serde_json::Value = serde_json::from_slice(&lab.stdout).unwrap();
+        let rows = read["rows"].as_array().unwrap();
+        let requests =
+            rows.iter().find(|row| row["name"] == "round-robin, read: requests").unwrap();
+        assert!(requests["ours"].as_f64().unwrap() > 400.0, "{requests}");
+    }
+}
+
+#[test]
+fn loop_layouts_are_for_json_and_not_written_unless_asked_for() {
+    let (image, _) = fragmented_image();
+    let refused = scan([OsStr::new("--layouts"), image.path().as_os_str()]);
+    assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(8), ""));
+    assert!(text(&refused.stderr).contains("--layouts is for --json"));
+    let (plain, _) = json(&[image.path().as_os_str()]);
+    assert!(plain.files.iter().all(|file| file.layout.is_none()));
+}
+
 #[test]
 fn loop_text_names_the_worst_and_the_next_step() {
     let (image, _) = fragmented_image();

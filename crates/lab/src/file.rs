@@ -7,7 +7,7 @@ use fragmend_flash::device::Device;
 use fragmend_flash::host::Host;
 
 /// A file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileOnDrive {
     /// Its extents, in the order of the file; no extent continues the one before it on the drive.
     extents: Vec<Units>,
@@ -33,6 +33,11 @@ impl Allocator {
         units
     }
 }
+
+/// Extents of a file that its inode has, and that a block of 4 KiB of its map has (fs/ext4/ext4_extents.h: 60 and
+/// 4,096 bytes, less a header of 12, hold entries of 12 bytes).
+const INODE_EXTENTS: usize = 4;
+const BLOCK_EXTENTS: usize = 340;
 
 impl FileOnDrive {
     /// Units of the file.
@@ -97,6 +102,21 @@ impl FileOnDrive {
         found
     }
 
+    /// The blocks that ext4's map of the file has on the drive besides the inode: for each, the first unit of the
+    /// file whose place it holds. Files that only grew at their end have full blocks.
+    pub fn map_blocks(&self) -> Vec<u32> {
+        if self.extents.len() <= INODE_EXTENTS {
+            return Vec::new();
+        }
+        let mut at = 0;
+        let first_of = |extents: &[Units]| {
+            let first = at;
+            at += extents.iter().map(|extent| extent.count).sum::<u32>();
+            first
+        };
+        self.extents.chunks(BLOCK_EXTENTS).map(first_of).collect()
+    }
+
     /// Reads the file from its start to its end, `step` units with each call.
     ///
     /// # Errors
@@ -124,5 +144,17 @@ mod tests {
         assert_eq!((file.extents(), file.units(), file.last()), (2, 24, Some(127)));
         assert_eq!(file.within(12, 8), [Units::new(112, 4), Units::new(120, 4)]);
         assert_eq!(file.within(20, 4), [Units::new(124, 4)]);
+    }
+
+    #[test]
+    fn a_map_has_a_block_for_each_340_extents_but_none_for_four() {
+        let mut file = FileOnDrive::default();
+        let grow = |file: &mut FileOnDrive| file.push(Units::new(file.units() * 2, 3));
+        (0..4).for_each(|_| grow(&mut file));
+        assert_eq!((file.extents(), file.map_blocks()), (4, vec![]));
+        grow(&mut file);
+        assert_eq!(file.map_blocks(), [0]);
+        (5..681).for_each(|_| grow(&mut file));
+        assert_eq!((file.extents(), file.map_blocks()), (681, vec![0, 1020, 2040]));
     }
 }

@@ -11,11 +11,14 @@
 //! | [`row`] | a figure, the paper's, and how far they may differ |
 //! | [`experiment`] | what an experiment is |
 //! | [`experiments`] | one module for each experiment |
+//! | [`loads`] | what programs do with files: loads and ageing of simulated file systems |
 //! | [`run`] | runs experiments in parallel, with the same results as one by one |
 //! | [`workload`] | a load, as a file describes it |
 //! | [`serve`] | a drive as a block device of this machine |
 //! | [`catalog`] | lists experiments and drives |
 //! | [`plot`] | pictures of results |
+//! | [`scan`] | layouts of real files on a simulated drive |
+//! | [`trace`] | block traces, and their replay |
 //! | [`random`] | pseudo-random numbers from a seed |
 
 #[cfg(feature = "experiments")]
@@ -26,6 +29,8 @@ pub mod experiment;
 pub mod experiments;
 pub mod file;
 #[cfg(feature = "experiments")]
+pub mod loads;
+#[cfg(feature = "experiments")]
 pub mod measured;
 pub mod plot;
 pub mod presets;
@@ -34,7 +39,9 @@ pub mod raw;
 pub mod row;
 #[cfg(feature = "experiments")]
 pub mod run;
+pub mod scan;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod setup;
+pub mod trace;
 pub mod workload;

@@ -17,6 +17,10 @@ const FILES: &[(&str, &str)] = &[
     ("sata-850pro", include_str!("../drives/sata-850pro.toml")),
     ("optane", include_str!("../drives/optane.toml")),
     ("femu-indef", include_str!("../drives/femu-indef.toml")),
+    ("simmmc", include_str!("../drives/simmmc.toml")),
+    ("simufs", include_str!("../drives/simufs.toml")),
+    ("sd-kingston", include_str!("../drives/sd-kingston.toml")),
+    ("ssd-intel-530", include_str!("../drives/ssd-intel-530.toml")),
 ];
 
 /// The names of the drives.

@@ -26,4 +26,14 @@ impl Random {
     pub fn within(&mut self, least: u32, most: u32) -> u32 {
         least + self.below(most - least + 1)
     }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below_u64(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from 0 up to, but not, 1: a multiple of 2^-53.
+    pub fn unit(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
 }

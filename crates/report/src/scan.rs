@@ -4,7 +4,7 @@
 //! The subcommand writes [`ScanReport`] as a stream, file by file, because there may be millions of files;
 //! the structure here describes the whole stream, and its schema is generated from it.
 
-use fragmend_layout::{Measures, PathText, SkipReason};
+use fragmend_layout::{Measures, PathText, ScannedLayout, SkipReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,9 @@ pub struct ScanFile {
     /// Its figures.
     #[serde(flatten)]
     pub figures: ScanFigures,
+    /// Where its data is, with `--layouts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<ScannedLayout>,
 }
 
 /// The figures of one file, and of all files together.

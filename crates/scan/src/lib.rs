@@ -43,6 +43,6 @@ pub use engine::{Source, in_batches};
 pub use error::{Cause, ScanError};
 pub use fiemap::layout_of;
 pub use filesystem::FileSystem;
-pub use measure::{FileMeasures, MeasuredBatch, Totals, measure};
+pub use measure::{FileMeasures, MeasuredBatch, Totals, measure, measure_with};
 pub use tree::{Entry, SkippedEntry, Tree};
 pub use walk::{WalkOptions, files};

@@ -3,7 +3,7 @@
 use crate::quantiles::Quantiles;
 use crate::tree::SkippedEntry;
 use crate::{Cause, Entry, ScanError, Source, Tree, in_batches};
-use fragmend_layout::{Log2Histogram, Measures};
+use fragmend_layout::{Log2Histogram, Measures, ScannedLayout};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Mutex;
@@ -24,6 +24,8 @@ pub struct FileMeasures {
 pub struct MeasuredBatch {
     /// The files that were measured.
     pub files: Vec<FileMeasures>,
+    /// Their layouts, if these were asked for: as many, in the same order; else none.
+    pub layouts: Vec<ScannedLayout>,
     /// The files that could not be measured.
     pub skips: Vec<SkippedEntry>,
     further_names: u64,
@@ -66,6 +68,19 @@ pub struct Totals {
 pub fn measure(
     tree: &Tree,
     source: Source,
+    sink: impl FnMut(&MeasuredBatch) -> io::Result<()> + Send,
+) -> Result<Totals, ScanError> {
+    measure_with(tree, source, false, sink)
+}
+
+/// The same; batches hold the layouts, too, if `layouts`.
+///
+/// # Errors
+/// As [`in_batches`].
+pub fn measure_with(
+    tree: &Tree,
+    source: Source,
+    layouts: bool,
     mut sink: impl FnMut(&MeasuredBatch) -> io::Result<()> + Send,
 ) -> Result<Totals, ScanError> {
     let mut totals = Totals { further_names: tree.further_names(), ..Totals::default() };
@@ -92,6 +107,7 @@ pub fn measure(
                     fragments.record(size, distance);
                 });
                 batch.files.push(FileMeasures { entry: *entry, bytes: layout.size, measures });
+                batch.layouts.extend(layouts.then(|| ScannedLayout::from(layout)));
             }
         },
         |batch: MeasuredBatch| {

@@ -78,8 +78,9 @@ impl Ftl {
         })
     }
 
-    /// Unmaps trimmed units, and notes that in the journal.
-    pub fn trim(&mut self, units: Units) {
+    /// Unmaps trimmed units, and notes that in the journal; returns how many were mapped.
+    pub fn trim(&mut self, units: Units) -> u32 {
+        let mut unmapped = 0;
         let program = self.space.programs();
         let mut trimmed: Option<Units> = None;
         for unit in units.each() {
@@ -88,6 +89,7 @@ impl Ftl {
                 continue;
             }
             self.unmap(unit);
+            unmapped += 1;
             match &mut trimmed {
                 Some(units) if units.end() == unit => units.count += 1,
                 _ => {
@@ -100,6 +102,7 @@ impl Ftl {
         if self.journal.is_long() {
             self.journal.drop_before(self.space.map().oldest_version());
         }
+        unmapped
     }
 
     fn note_trimmed(&mut self, program: u64, units: Option<Units>) {

@@ -25,6 +25,8 @@ struct DieState {
     /// Whether a power cut has left fewer free blocks than collection provides. The open blocks are then for
     /// moved units first: if the host filled them, there would be no space to free any.
     short: bool,
+    /// The block that is collected in steps, and how many valid units it had at first.
+    victim: Option<(u32, u32)>,
     /// The number of erases of the die at which its wear is checked again.
     level_at: u64,
 }
@@ -65,7 +67,7 @@ impl Collector {
     /// Resets the state, as a power cut does: nothing is being moved.
     pub fn clear(&mut self) {
         for die in &mut self.dies {
-            (die.slot, die.collecting) = (None, false);
+            (die.slot, die.collecting, die.victim) = (None, false, None);
         }
     }
 }
@@ -119,6 +121,40 @@ impl Ftl {
             self.move_block(victim, to, ProgramCause::Collected, ready)?;
         }
         Ok(())
+    }
+
+    /// Moves some units of a victim of a die after each program of the host there, while few blocks are free: as
+    /// many as keep pace, so that a block is free again when the host has filled one. So the host seldom waits
+    /// for whole victims ([`Self::collect`]). Between two steps the victim is a closed block as any other.
+    pub(super) fn collect_in_step(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
+        let blocks = self.space.blocks();
+        if !self.firmware.collection_paced || blocks.free(die) > FREE_BLOCKS + 1 {
+            return Ok(());
+        }
+        let has_space = blocks.has_open(die, Stream::Moved) || self.erasable_blocks(die) > 1;
+        let Some((victim, valid)) = self.victim_in_steps(die) else { return Ok(()) };
+        let state = &mut self.collector.dies[die as usize];
+        if !has_space || state.collecting {
+            return Ok(());
+        }
+        (state.collecting, state.victim) = (true, Some((victim, valid)));
+        let all = self.shape.units_per_block;
+        let units = (self.shape.units_per_program * valid).div_ceil(all - valid);
+        let done = self.move_units(victim, die, ProgramCause::Collected, units, ready);
+        self.collector.dies[die as usize].collecting = false;
+        done
+    }
+
+    /// The block of a die that is being collected in steps, or is to be, and how many valid units it had at
+    /// first; none without invalid units.
+    fn victim_in_steps(&self, die: u32) -> Option<(u32, u32)> {
+        let blocks = self.space.blocks();
+        let is_victim = |(block, valid): &(u32, u32)| {
+            blocks.state(*block) == BlockState::Closed && blocks.valid(*block) <= *valid
+        };
+        let begun = self.collector.dies[die as usize].victim.filter(is_victim);
+        let next = || self.choose_victim(die).map(|block| (block, blocks.valid(block)));
+        begun.or_else(next).filter(|(_, valid)| *valid < self.shape.units_per_block)
     }
 
     fn choose_victim(&self, die: u32) -> Option<u32> {
@@ -181,6 +217,19 @@ impl Ftl {
         cause: ProgramCause,
         ready: u64,
     ) -> Result<(), NoSpace> {
+        self.move_units(block, to, cause, self.shape.units_per_block, ready)
+    }
+
+    /// Moves valid units of a closed block, page by page, until these many are moved, and releases the block
+    /// when it has no others.
+    fn move_units(
+        &mut self,
+        block: u32,
+        to: u32,
+        cause: ProgramCause,
+        most: u32,
+        ready: u64,
+    ) -> Result<(), NoSpace> {
         let before = self.nand.total_busy_ns();
         let (units, page) = (self.shape.units_of_block(block), self.shape.units_per_page);
         // The owners' entries are scattered over the mapping. In one pass over them their cache misses
@@ -188,8 +237,10 @@ impl Ftl {
         let map = self.space.map();
         let valid = units.clone().fold(0, |sum, unit| sum + u32::from(map.is_valid(unit)));
         assert_eq!(valid, self.space.blocks().valid(block), "valid units of block {block}");
+        let left = valid.saturating_sub(most);
         for first in units.step_by(page as usize) {
-            if self.space.blocks().valid(block) == 0 {
+            let valid = self.space.blocks().valid(block);
+            if valid == 0 || valid <= left {
                 break;
             }
             let is_valid = |unit: &u32| self.space.map().is_valid(*unit);
@@ -200,7 +251,9 @@ impl Ftl {
                 self.move_page(first, valid, to, cause, ready)?;
             }
         }
-        self.space.release_block(block);
+        if self.space.blocks().valid(block) == 0 {
+            self.space.release_block(block);
+        }
         self.counters.collecting_ns += self.nand.total_busy_ns() - before;
         Ok(())
     }

@@ -5,7 +5,8 @@
 //! the data that it overwrites; [`Placement::DieAffine`] does so as its artefact does. Its limit (section
 //! 5.2, fileserver small) is that an append of less than a flash page shares the page with data of other
 //! files, so that the file is spread over more pages than it needs. [`Placement::FileAffine`] continues in
-//! the page where the file ends (`append`).
+//! the page where the file ends (`append`). [`Placement::ByAddress`] asks the address alone, as drives with a
+//! static allocation do.
 
 use super::{Ftl, NoSpace};
 use crate::command::{Hint, Units};
@@ -128,6 +129,7 @@ impl Ftl {
     ) -> Result<u64, NoSpace> {
         let write = Write { units, cause, contents, ready };
         match (self.firmware.placement, hint) {
+            (Placement::ByAddress, _) => self.write_by_address(write),
             (Placement::RoundRobin, _) | (_, Hint::None) => self.write_round_robin(write),
             (_, Hint::Overwrite) => self.overwrite(write),
             (Placement::DieAffine, Hint::Append { predecessor }) => {
@@ -190,6 +192,18 @@ impl Ftl {
             }
         }
         Ok((ready, die))
+    }
+
+    /// Writes each unit to the die of its address.
+    fn write_by_address(&mut self, write: Write<'_>) -> Result<u64, NoSpace> {
+        let Write { units, cause, contents, mut ready } = write;
+        for unit in units.each() {
+            ready = self.wait_for_buffer(ready)?;
+            let die = unit / self.shape.units_per_stripe_unit % self.shape.dies;
+            let die = self.die_with_space(die);
+            self.add_to_shared_slot(die, unit, cause, contents(unit), ready)?;
+        }
+        Ok(ready)
     }
 
     /// Writes each unit to the die that it is on, unless that is worn.

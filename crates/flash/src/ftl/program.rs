@@ -123,7 +123,7 @@ impl Ftl {
                 self.space.set_succeeded(predecessor, end);
             }
         }
-        Ok(())
+        if stream == Stream::Host { self.collect_in_step(die, ready) } else { Ok(()) }
     }
 
     /// Starts the program of a slot; returns when it ends.

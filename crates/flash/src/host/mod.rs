@@ -4,13 +4,13 @@
 
 mod extents;
 mod path;
-mod shared;
 #[cfg(test)]
 mod tests;
+mod together;
 
 pub use extents::windows;
 pub use path::{HostPath, SplitHints};
-pub use shared::Shared;
+pub use together::read_together;
 
 use crate::command::{Command, Completion, Hint, Refused, Units};
 use crate::device::Device;
@@ -73,8 +73,8 @@ pub struct Host<'a, D: ?Sized> {
     last_end: Option<u32>,
     /// Time for which the program processes each page of 4 KiB that it reads through the page cache.
     pub use_page_ns: u64,
-    /// Units of the window in flight.
-    window_units: u64,
+    /// When each request of the last call or window is done, and its units.
+    issued: Vec<(u64, u32)>,
     /// Requests of split writes whose hint names a unit that they do not follow, or that have no hint any
     /// more.
     pub stale_hints: u64,
@@ -119,7 +119,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
             used_pages: u64::MAX,
             last_end: None,
             use_page_ns: 0,
-            window_units: 0,
+            issued: Vec::new(),
             stale_hints: 0,
         }
     }
@@ -138,43 +138,70 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         self.call(extents, Direction::Read)
     }
 
-    /// The same through the page cache, which is cold, with the host's readahead: while the program processes
-    /// one window, the next one is in flight.
+    /// The same through the page cache, which is cold, with the host's readahead as the kernel's is once its
+    /// window has the largest size (mm/readahead.c): the program begins a window when it comes to the first
+    /// page of the one before, whether that has arrived or not, and waits for each page until the request that
+    /// it is part of is done.
     ///
     /// # Errors
     /// Why the drive refused.
     pub fn read_buffered(&mut self, extents: &[Units]) -> Result<(), Refused> {
+        self.read_buffered_by_map(extents, &[])
+    }
+
+    /// The same where the file system has to read the file's map of extents, too. Each entry of `map` is a
+    /// block of it and the first unit of the file whose place it holds, in order: before the program begins the
+    /// window with that unit, it waits for the block.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn read_buffered_by_map(
+        &mut self,
+        extents: &[Units],
+        map: &[(u32, Units)],
+    ) -> Result<(), Refused> {
         let window = self.path.readahead_bytes / self.device.unit_bytes();
         if window == 0 {
+            self.wait_for_map(map)?;
             return self.read(extents);
         }
         self.enter();
-        for window in windows(extents, window) {
-            self.next_window(&window)?;
+        let (mut windows, mut rest, mut at) = (windows(extents, window).into_iter(), map, 0);
+        let mut next_window = |host: &mut Self| {
+            let window = windows.next().unwrap_or_default();
+            at += window.iter().map(|extent| extent.count).sum::<u32>();
+            let (needed, later) = rest.split_at(rest.partition_point(|(first, _)| *first < at));
+            rest = later;
+            host.wait_for_map(needed)?;
+            host.begin(&window)
+        };
+        let mut ahead = next_window(self)?;
+        while !ahead.is_empty() {
+            let arriving = std::mem::replace(&mut ahead, next_window(self)?);
+            for (end, units) in arriving {
+                self.sleep_until(end);
+                self.use_units(units.into());
+            }
         }
-        self.last_window();
+        self.finish();
         self.leave();
         Ok(())
     }
 
-    /// Waits for the window in flight, issues the next one, and processes the one that has arrived.
-    ///
-    /// # Errors
-    /// Why the drive refused.
-    pub fn next_window(&mut self, window: &[Units]) -> Result<(), Refused> {
-        self.finish();
-        self.issue(window, Direction::Read)?;
-        let units = window.iter().map(|extent| u64::from(extent.count)).sum::<u64>();
-        let arrived = std::mem::replace(&mut self.window_units, units);
-        self.use_units(arrived);
+    /// Reads blocks of a file's map, one after the other.
+    fn wait_for_map(&mut self, blocks: &[(u32, Units)]) -> Result<(), Refused> {
+        for (_, block) in blocks {
+            let ends = self.begin(&[*block])?;
+            ends.iter().for_each(|(end, _)| self.sleep_until(*end));
+        }
         Ok(())
     }
 
-    /// Waits for the last window, and processes it.
-    pub fn last_window(&mut self) {
-        self.finish();
-        let arrived = std::mem::take(&mut self.window_units);
-        self.use_units(arrived);
+    /// Issues the requests of a read; returns when each is done, and its units.
+    fn begin(&mut self, extents: &[Units]) -> Result<Vec<(u64, u32)>, Refused> {
+        self.issued.clear();
+        self.issue(extents, Direction::Read)?;
+        Ok(std::mem::take(&mut self.issued))
     }
 
     /// Spends the time in which the program processes the data that it has read.
@@ -187,11 +214,6 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     pub fn wait_until_idle(&mut self) -> u64 {
         self.now = self.now.max(self.device.idle_at());
         self.now
-    }
-
-    /// When all requests in flight are done.
-    pub fn ready_at(&self) -> u64 {
-        self.in_flight.iter().map(|Reverse(end)| *end).fold(self.now, u64::max)
     }
 
     /// Writes consecutive extents of a file with one call.
@@ -225,6 +247,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     }
 
     fn call(&mut self, extents: &[Units], direction: Direction) -> Result<(), Refused> {
+        self.issued.clear();
         self.enter();
         self.issue(extents, direction)?;
         self.finish();
@@ -340,6 +363,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
             let done = self.device.submit(self.now, &command)?;
             self.requests += 1;
             self.in_flight.push(Reverse(done.done_ns));
+            self.issued.push((done.done_ns, units.count));
         }
         Ok(())
     }
@@ -352,6 +376,18 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
             self.spend(self.path.wake_ns, |spent| &mut spent.wake);
         }
         self.spend(self.path.end_ns, |spent| &mut spent.completion);
+    }
+
+    /// Sleeps until a request is done, and completes those that are done by then.
+    fn sleep_until(&mut self, end: u64) {
+        if end > self.now {
+            self.spend(end - self.now, |spent| &mut spent.waiting);
+            self.spend(self.path.wake_ns, |spent| &mut spent.wake);
+        }
+        while self.in_flight.peek().is_some_and(|Reverse(end)| *end <= self.now) {
+            self.in_flight.pop();
+            self.spend(self.path.end_ns, |spent| &mut spent.completion);
+        }
     }
 
     /// Sleeps until all requests in flight are done, and wakes up once.

@@ -10,6 +10,8 @@ use crate::device::{Contents, Recovery};
 struct Recorder {
     free_at: u64,
     commands: Vec<(u64, Command)>,
+    /// Whether it refuses all commands.
+    refuses: bool,
 }
 
 impl Device for Recorder {
@@ -22,6 +24,9 @@ impl Device for Recorder {
         let (Command::Read(units) | Command::Write { units, .. }) = command else {
             return Err(Refused::Unsupported);
         };
+        if self.refuses {
+            return Err(Refused::OutOfRange);
+        }
         self.commands.push((at, command.clone()));
         self.free_at = self.free_at.max(at) + 1000 * u64::from(units.count);
         Ok(Completion { done_ns: self.free_at, ..Completion::default() })
@@ -157,4 +162,89 @@ fn readahead_decides_how_many_requests_a_file_takes() {
     assert_eq!((requests(&path, &[whole]), requests(&path, &fragments)), (8, 16));
     path.readahead_bytes = 96 << 10;
     assert_eq!(requests(&path, &fragments), 21, "windows of 24 units cut every third fragment");
+}
+
+#[test]
+fn a_window_is_begun_before_the_one_before_has_arrived() {
+    let mut path = path();
+    path.readahead_bytes = 128 << 10;
+    let mut drive = Recorder::default();
+    let mut host = Host::new(&path, &mut drive, 0);
+    host.use_page_ns = 100;
+    host.read_buffered(&[Units::new(0, 96)]).unwrap();
+    let sent: Vec<u64> = drive.commands.iter().map(|(at, _)| *at).collect();
+    let arrived = |window: usize| sent[0] + 32_000 * (window as u64 + 1);
+    assert!(sent[1] < arrived(0), "the first page of the first window begins the second");
+    assert!(sent[2] > arrived(0) + 32 * 100 && sent[2] < arrived(1), "and so on: {sent:?}");
+}
+
+#[test]
+fn a_block_of_the_map_is_read_before_the_first_window_that_needs_it() {
+    let mut path = path();
+    path.readahead_bytes = 128 << 10;
+    let map = [(0, Units::new(900, 1)), (40, Units::new(901, 1))];
+    let starts = |path: &HostPath| {
+        let mut drive = Recorder::default();
+        let mut host = Host::new(path, &mut drive, 0);
+        host.read_buffered_by_map(&[Units::new(0, 96)], &map).unwrap();
+        let sent = drive.commands.iter();
+        let start = |(at, command): &(u64, Command)| match command {
+            Command::Read(units) => (*at, units.start),
+            other => panic!("{other:?} is no read"),
+        };
+        sent.map(start).collect::<Vec<_>>()
+    };
+    let sent = starts(&path);
+    assert_eq!(sent.iter().map(|(_, start)| *start).collect::<Vec<_>>(), [900, 0, 901, 32, 64]);
+    assert!(sent[3].0 > sent[2].0 + 1000, "the window waits for the block: {sent:?}");
+    path.readahead_bytes = 0;
+    let sent = starts(&path);
+    assert_eq!(sent.iter().map(|(_, start)| *start).collect::<Vec<_>>(), [900, 901, 0]);
+}
+
+/// The times and first units of the reads that reach the drive, and when all are done.
+fn together(path: &HostPath, programs: Vec<Vec<Vec<Units>>>) -> (Vec<(u64, u32)>, u64) {
+    let mut drive = Recorder::default();
+    let calls = programs.into_iter().map(Vec::into_iter).collect();
+    let end = read_together(path, &mut drive, 0, calls, 0).unwrap();
+    let start = |(at, command): &(u64, Command)| match command {
+        Command::Read(units) => (*at, units.start),
+        other => panic!("{other:?} is no read"),
+    };
+    (drive.commands.iter().map(start).collect(), end)
+}
+
+#[test]
+fn one_program_together_with_none_is_a_program() {
+    let path = HostPath { plug_requests: 1, ..path() };
+    let calls: Vec<Vec<Units>> =
+        (0..3).map(|n| (0..4).map(|m| Units::new(n * 100 + m * 10, 4)).collect()).collect();
+    let mut drive = Recorder::default();
+    let mut host = Host::new(&path, &mut drive, 0);
+    calls.iter().for_each(|call| host.read(call).unwrap());
+    let end = host.now;
+    let alone: Vec<u64> = drive.commands.iter().map(|(at, _)| *at).collect();
+    let (sent, ended) = together(&path, vec![calls]);
+    assert_eq!((sent.iter().map(|(at, _)| *at).collect::<Vec<_>>(), ended), (alone, end));
+}
+
+#[test]
+fn requests_of_programs_reach_the_drive_in_the_order_of_time() {
+    let path = HostPath { plug_requests: 1, ..path() };
+    let call = |from: u32| (0..8).map(|n| Units::new(from + n * 10, 1)).collect::<Vec<_>>();
+    let (sent, _) = together(&path, vec![vec![call(0)], vec![call(1000)]]);
+    assert!(sent.windows(2).all(|two| two[0].0 <= two[1].0));
+    let changes = sent.windows(2).filter(|two| (two[0].1 < 1000) != (two[1].1 < 1000)).count();
+    assert!(changes >= 7, "calls that overlap are mixed: {sent:?}");
+    // A queue for one request: each waits until the one before is done.
+    let path = HostPath { queue_depth: 1, ..path };
+    let (sent, _) = together(&path, vec![vec![call(0)], vec![call(1000)]]);
+    assert!(sent.windows(2).all(|two| two[1].0 >= two[0].0 + 1000), "{sent:?}");
+}
+
+#[test]
+fn what_the_drive_refuses_ends_all_programs() {
+    let mut drive = Recorder { refuses: true, ..Recorder::default() };
+    let calls = vec![vec![vec![Units::new(0, 1)]].into_iter()];
+    assert_eq!(read_together(&path(), &mut drive, 0, calls, 0), Err(Refused::OutOfRange));
 }

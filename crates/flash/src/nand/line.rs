@@ -89,17 +89,19 @@ impl Line {
         Slot { start: self.free_at.max(ready), position: Position::Last }
     }
 
-    /// The slot of a read that may interrupt, and go before, programs and erases which are not pinned.
-    pub fn interrupting_slot(&mut self, ready: u64, suspend: Suspend) -> Slot {
-        let pinned = self.queue.iter().rposition(|operation| operation.pinned);
-        let mut at = pinned.map_or(0, |at| at + 1);
-        let mut start = pinned.map_or(ready, |at| self.queue[at].end.max(ready));
+    /// The slot of a read that goes before programs and erases which are not pinned, and may interrupt one if
+    /// that can be suspended. It does not go before other reads, whose ends are known to the host.
+    pub fn early_slot(&mut self, ready: u64, suspend: Option<Suspend>) -> Slot {
+        let stays = |operation: &Operation| operation.pinned || operation.work == Work::Read;
+        let stays = self.queue.iter().rposition(stays);
+        let mut at = stays.map_or(0, |at| at + 1);
+        let mut start = stays.map_or(ready, |at| self.queue[at].end.max(ready));
         while let Some(operation) = self.queue.get_mut(at) {
             if operation.end <= start {
                 at += 1;
             } else if operation.start >= start {
                 return Slot { start, position: Position::At(at, None) };
-            } else if operation.array < operation.end {
+            } else if let Some(suspend) = suspend.filter(|_| operation.array < operation.end) {
                 start = start.max(operation.array);
                 let left_ns = operation.end - start;
                 let remainder =

@@ -1,9 +1,10 @@
 //! The dies, channels and link of a drive on their time lines: when a sensing, a program, an erase or a
 //! transfer begins and ends, given all earlier operations.
 //!
-//! A die does its operations in the order in which they arrive. Where programs and erases can be suspended,
-//! reads go first: they interrupt one in its array phase, which resumes after them, unless its end is relied
-//! on ([`Nand::pin_programs`]). The data of a program that is delayed may have crossed the channel already:
+//! A die does its operations in the order in which they arrive. Where reads go first, or programs and erases can
+//! be suspended, reads go before those that have not begun, unless their ends are relied on
+//! ([`Nand::pin_programs`]); where they can be suspended, reads also interrupt one in its array phase, which
+//! resumes after them. The data of a program that is delayed may have crossed the channel already:
 //! it waits in the cache register of the die.
 
 mod line;
@@ -111,8 +112,20 @@ impl Nand {
         }
     }
 
+    /// Whether reads may delay programs and erases that are in flight.
+    fn reorders(&self) -> bool {
+        self.timing.suspend.is_some() || self.timing.reads_first
+    }
+
     fn keeps_operations(&self) -> bool {
-        self.timing.suspend.is_some() || self.trace.is_some()
+        self.reorders() || self.trace.is_some()
+    }
+
+    /// Sends a command and an address to a die, which senses or erases then; returns when it begins to.
+    fn command(&mut self, now: u64, start: u64, die: u32) -> u64 {
+        let len = self.timing.array_command_ns;
+        let channel = &mut self.channels[self.shape.channel_of(die) as usize];
+        channel.reserve(now, start, len) + len
     }
 
     /// Senses a page and sends `bytes` of it over the channel, and over the link if they go to the host.
@@ -127,11 +140,17 @@ impl Nand {
         };
         self.counts[Work::Read as usize] += u64::from(sensing > 0);
         self.drop_ended(line, now);
-        let slot = match self.timing.suspend {
-            None => self.lines[line].last_slot(ready),
-            Some(suspend) => self.lines[line].interrupting_slot(ready, suspend),
+        let slot = if self.reorders() {
+            self.lines[line].early_slot(ready, self.timing.suspend)
+        } else {
+            self.lines[line].last_slot(ready)
         };
         let start = slot.start;
+        let sensing = if sensing > 0 {
+            self.command(now, start, page.die) - start + sensing
+        } else {
+            sensing
+        };
         let (end, arrived) = self.send(now, start + sensing, page.die, bytes, to_host);
         let (id, work, pinned) = (self.next_id(), Work::Read, false);
         self.total_busy_ns += end - start;
@@ -182,7 +201,7 @@ impl Nand {
         let line = self.line_of(page.die, page.plane);
         self.drop_ended(line, now);
         let start = self.lines[line].free_at().max(ready);
-        let sensed = start + self.sensing_ns(page, false);
+        let sensed = self.command(now, start, page.die) + self.sensing_ns(page, false);
         self.occupy(line, start, sensed, self.timing.program_ns, Work::Copyback)
     }
 
@@ -191,7 +210,8 @@ impl Nand {
         let line = self.line_of(die, plane);
         self.drop_ended(line, now);
         let start = self.lines[line].free_at().max(ready);
-        self.occupy(line, start, start, self.timing.erase_ns, Work::Erase)
+        let array = self.command(now, start, die);
+        self.occupy(line, start, array, self.timing.erase_ns, Work::Erase)
     }
 
     /// Occupies a line from `start` on, with an array phase of `len` from `array` on.
@@ -213,7 +233,7 @@ impl Nand {
     /// Forbids that reads delay the programs that are in flight; returns when the last of them ends, or 0
     /// where reads never delay programs.
     pub fn pin_programs(&mut self) -> u64 {
-        if self.timing.suspend.is_none() {
+        if !self.reorders() {
             return 0;
         }
         self.lines.iter_mut().map(Line::pin_programs).max().unwrap_or(0)
@@ -221,7 +241,7 @@ impl Nand {
 
     /// When an operation ends, unless a later read delays it.
     pub fn end_of(&self, ticket: Ticket) -> u64 {
-        if self.timing.suspend.is_none() {
+        if !self.reorders() {
             return ticket.end;
         }
         // An operation that was interrupted is in the queue more than once; it ends with the last entry.

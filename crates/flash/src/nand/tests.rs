@@ -35,6 +35,10 @@ fn nand(page_stays: bool, suspend: Option<Suspend>) -> Nand {
             small_command_bytes: 0,
             firmware_busy_ns: 0,
             suspend,
+            reads_first: false,
+            array_command_ns: 0,
+            trim_command_ns: 0,
+            trim_unit_ns: 0,
         },
         buffer: BufferSpec {
             bytes: 1 << 20,

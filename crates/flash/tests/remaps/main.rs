@@ -11,7 +11,9 @@ mod model;
 
 use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Wear};
+use fragmend_flash::drive::{
+    BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Timing, Wear,
+};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 use model::{Cause, Model};
@@ -32,7 +34,7 @@ fn drive(kind: u64) -> Drive {
             over_provisioning_per_mille: 1000,
             ..support::geometry(UNIT, 2)
         },
-        timing: fragmend_flash::drive::Timing { suspend, ..support::timing(UNIT) },
+        timing: Timing { suspend, reads_first: bit(7), ..support::timing(UNIT) },
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 12,
             command_ns: 1_000,
@@ -44,6 +46,7 @@ fn drive(kind: u64) -> Drive {
             placement: if bit(2) { Placement::FileAffine } else { Placement::RoundRobin },
             collection: if bit(3) { Collection::CostBenefit } else { Collection::Greedy },
             copyback: bit(4),
+            collection_paced: bit(6),
             wear: Wear { block_spread: 2, die_spread: 2 },
             // 51 entries in each program of the log.
             defrag_log_bytes: u64::from(2 * UNIT) * (2 + u64::from(bit(5))),

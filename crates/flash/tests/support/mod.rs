@@ -21,6 +21,10 @@ pub fn timing(chunk: u32) -> Timing {
         small_command_bytes: chunk,
         firmware_busy_ns: 0,
         suspend: None,
+        reads_first: false,
+        array_command_ns: 0,
+        trim_command_ns: 0,
+        trim_unit_ns: 0,
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod ext4;
 pub mod health;
 pub mod ioctls;
+pub mod lab;
 pub mod layout;
 pub mod plan;
 pub mod profile;

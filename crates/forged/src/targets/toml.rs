@@ -35,7 +35,8 @@ pub fn load(input: &[u8]) -> bool {
     own.is_ok() || given.is_ok()
 }
 
-fn names_its_line(text: &str, bad: &BadFile) -> bool {
+/// An error of a file is in one of its lines.
+pub(super) fn names_its_line(text: &str, bad: &BadFile) -> bool {
     assert!(bad.line >= 1 && bad.line <= text.matches('\n').count() + 1, "{bad}");
     false
 }

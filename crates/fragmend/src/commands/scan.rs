@@ -5,16 +5,18 @@
 
 mod text;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::options::Check;
 use crate::ui::Ui;
 use clap::ValueEnum;
 use fragmend_layout::{
-    Log2Histogram, PathText, SkipReason, printable, printable_path, schema, shell_word,
+    Log2Histogram, PathText, ScannedLayout, SkipReason, printable, printable_path, schema,
+    shell_word,
 };
 use fragmend_report::scan::{ScanFigures, ScanFile, ScanTotals, Skipped, Step};
 use fragmend_scan::{
-    FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files, measure,
+    FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files,
+    measure_with,
 };
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
@@ -35,6 +37,9 @@ pub struct Args {
     /// Where layouts come from
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     source: SourceArg,
+    /// Write where each file's data is, too (`layout`), which the lab reads; with --json only
+    #[arg(long)]
+    layouts: bool,
     /// What the exit status says
     #[command(flatten)]
     check: Check,
@@ -63,6 +68,9 @@ impl From<SourceArg> for Source {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    if args.layouts && !ui.json {
+        return Err(Usage("--layouts is for --json".into()).into());
+    }
     let bar = ui.progress(None, "{spinner} {pos} files found");
     let options = WalkOptions { across: args.cross_file_systems };
     let tree = files(&args.paths, &options, &|n| bar.inc(n))?;
@@ -78,13 +86,14 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         write!(out, "{{\"schema_version\":{version},\"command\":\"scan\",\"files\":[")?;
     }
     let mut first = true;
-    let measured = measure(&tree, args.source.into(), |batch| {
+    let measured = measure_with(&tree, args.source.into(), args.layouts, |batch| {
         bar.inc((batch.files.len() + batch.skips.len()) as u64);
         found.take(&tree, batch);
         if ui.json {
-            for file in &batch.files {
+            for (at, file) in batch.files.iter().enumerate() {
                 out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
-                serde_json::to_writer(&mut out, &scan_file(&tree, file))?;
+                let layout = batch.layouts.get(at).cloned();
+                serde_json::to_writer(&mut out, &scan_file(&tree, file, layout))?;
             }
         }
         Ok(())
@@ -184,11 +193,12 @@ fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
     format!("{} ({})", printable_path(fs.label()), fs.type_name)
 }
 
-fn scan_file(tree: &Tree, file: &FileMeasures) -> ScanFile {
+fn scan_file(tree: &Tree, file: &FileMeasures, layout: Option<ScannedLayout>) -> ScanFile {
     ScanFile {
         path: PathText::from(tree.path(&file.entry).as_path()),
         path_shortened: !tree.has_whole_path(&file.entry),
         figures: ScanFigures::new(file.bytes, &file.measures),
+        layout,
     }
 }
 

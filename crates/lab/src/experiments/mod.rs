@@ -7,11 +7,17 @@ mod d_fig4_6;
 mod d_fig7;
 mod d_fig8;
 mod f_fig4_table1;
+mod i_example;
+mod i_fig3_4;
+mod j_fig7;
+mod j_fig8;
+mod janusd_file;
+mod l_fig2;
 
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 7] = [
+pub static ALL: [&Experiment; 12] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -19,6 +25,11 @@ pub static ALL: [&Experiment; 7] = [
     &d_fig11::EXPERIMENT,
     &d_fig12::EXPERIMENT,
     &f_fig4_table1::EXPERIMENT,
+    &i_example::EXPERIMENT,
+    &i_fig3_4::EXPERIMENT,
+    &l_fig2::EXPERIMENT,
+    &j_fig7::EXPERIMENT,
+    &j_fig8::EXPERIMENT,
 ];
 
 /// The experiment of this name, in upper or lower case.

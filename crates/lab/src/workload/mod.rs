@@ -1,18 +1,23 @@
 //! A load as a TOML file describes it: files are appended to, overwritten and read on a drive, in phases, and
 //! each phase is measured. The format is in `README.md` of this crate.
 
+mod check;
 mod play;
 
 use crate::described::{BadFile, Text};
 use crate::experiment::Report;
 use crate::plot::Plot;
 use crate::presets;
-use crate::setup::{DriveKind, Setup};
+use crate::scan::{Placed, Scan};
+use crate::setup::Setup;
+use crate::trace::Requests;
+use crate::trace::replay::Speed;
 use fragmend_flash::drive::Placement;
+use fragmend_sys::input;
 use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::path::Path;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 use toml::Spanned;
 
 /// A load, and the drive that it runs on.
@@ -22,6 +27,10 @@ pub struct Workload {
     source: String,
     spec: Spec,
     setup: Setup,
+    /// The directory of the file, in which those are that it names.
+    directory: PathBuf,
+    /// The files of the scan that it names.
+    placed: Option<Placed>,
 }
 
 /// A load as it is in a file.
@@ -36,6 +45,8 @@ struct Spec {
     placements: Option<Spanned<Vec<Placement>>>,
     /// The drive's content before the first phase; preconditioning does not advance the clock.
     precondition: Option<Spanned<Precondition>>,
+    /// A scan of a real file system, beside this file: its files are there before the first phase.
+    layout: Option<Spanned<String>>,
     /// The phases, in order.
     phase: Vec<Phase>,
 }
@@ -78,6 +89,10 @@ enum Step {
     Overwrite(Spanned<Touch>),
     /// A part of a file is read.
     Read(Spanned<Touch>),
+    /// Every file is read from its start to its end, in the order of their names.
+    ReadAll(Spanned<Calls>),
+    /// A block trace is replayed on the drive, whatever is there.
+    Trace(Spanned<Replay>),
     /// A file is deleted, and its units are trimmed.
     Delete(Spanned<Name>),
     /// Everything written so far is made durable.
@@ -122,6 +137,25 @@ enum Order {
     Random,
 }
 
+/// See [`Step::ReadAll`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Calls {
+    /// Bytes of each call.
+    bytes: u64,
+}
+
+/// See [`Step::Trace`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replay {
+    /// The trace, a file beside this one.
+    file: String,
+    /// When its requests arrive.
+    #[serde(default)]
+    speed: Speed,
+}
+
 /// See [`Step::Delete`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,16 +176,46 @@ impl Workload {
             Some(setup) => setup,
             None => drive_named(&spec.drive, text, path)?,
         };
-        check(&spec, &setup, text)?;
+        let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+        let placed =
+            spec.layout.as_ref().map(|scan| placed(scan, &setup, text, &directory)).transpose()?;
+        check::check(&spec, &setup, placed.as_ref(), text, &directory)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, source: file, spec, setup })
+        Ok(Self { name, source: file, spec, setup, directory, placed })
     }
 
     /// Runs the load; returns its figures.
-    pub fn report(&self, seed: u64) -> (Report, Vec<Plot>) {
-        let (rows, plots) = play::play(self, seed);
-        (Report::new(&self.name, &self.source, seed, rows), plots)
+    ///
+    /// # Errors
+    /// A trace that it replays has changed since it was parsed, and is wrong now, or the drive refuses one of its requests.
+    pub fn report(&self, seed: u64) -> Result<(Report, Vec<Plot>), BadFile> {
+        let (rows, plots) = play::play(self, seed)?;
+        Ok((Report::new(&self.name, &self.source, seed, rows), plots))
     }
+}
+
+/// The files of a scan on the load's drive.
+fn placed(
+    scan: &Spanned<String>,
+    setup: &Setup,
+    text: Text<'_>,
+    directory: &Path,
+) -> Result<Placed, BadFile> {
+    let path = directory.join(scan.get_ref());
+    let bad = |why: String| text.bad(scan.span(), format!("layout: {why}"));
+    let read = Scan::read(&path).map_err(|e| bad(e.to_string()))?;
+    let units = setup.capacity_bytes() / u64::from(setup.unit_bytes());
+    let placed = read.onto(setup.unit_bytes(), units as u32);
+    placed.map_err(|misfit| bad(format!("{}: {misfit}", path.display())))
+}
+
+/// The requests of a trace in the directory of a load.
+///
+/// # Errors
+/// The file cannot be opened.
+fn requests(directory: &Path, replay: &Replay) -> std::io::Result<Requests<BufReader<File>>> {
+    let path = directory.join(&replay.file);
+    Ok(Requests::new(BufReader::new(input::open(&path)?), path.display().to_string()))
 }
 
 /// The largest file of a load or a drive that is read, in bytes.
@@ -166,128 +230,6 @@ fn drive_named(name: &Spanned<String>, text: Text<'_>, path: &Path) -> Result<Se
     let read = fragmend_sys::input::read_text(&beside, LARGEST_FILE);
     let read = read.map_err(|e| text.bad(at, format!("{}: {e}", beside.display())))?;
     Setup::parse(&read, &beside.display().to_string())
-}
-
-/// Checks that a load can be run, whatever the random numbers are.
-fn check(spec: &Spec, setup: &Setup, text: Text<'_>) -> Result<(), BadFile> {
-    check_drive(spec, &setup.drive, text)?;
-    if let Some(precondition) = &spec.precondition
-        && precondition.get_ref().fill_percent > 100
-    {
-        return Err(text.bad(precondition.span(), "fill_percent: at most 100"));
-    }
-    if let Some(none) = spec.placements.as_ref().filter(|p| p.get_ref().is_empty()) {
-        return Err(text.bad(none.span(), "placements: name at least one, or leave it out"));
-    }
-    if spec.phase.is_empty() {
-        return Err(text.bad(0..0, "a load has at least one [[phase]]"));
-    }
-    let mut files = FilesSoFar {
-        text,
-        unit_bytes: setup.unit_bytes().into(),
-        capacity_bytes: setup.capacity_bytes(),
-        used_bytes: 0,
-        bytes: BTreeMap::new(),
-    };
-    for phase in &spec.phase {
-        for step in &phase.steps {
-            files.check_step(phase, step)?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the load is for a drive of this kind.
-fn check_drive(spec: &Spec, drive: &DriveKind, text: Text<'_>) -> Result<(), BadFile> {
-    let only = "is for flash drives only";
-    match drive {
-        DriveKind::Flash(_) => {}
-        DriveKind::Zoned { .. } => {
-            return Err(text.bad(spec.drive.span(), "a load needs a drive without zones"));
-        }
-        DriveKind::InPlace(_) => {
-            if let Some(placements) = &spec.placements {
-                return Err(text.bad(placements.span(), only));
-            }
-            if let Some(precondition) = &spec.precondition {
-                return Err(text.bad(precondition.span(), only));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The files of a load after some of its steps.
-struct FilesSoFar<'a> {
-    text: Text<'a>,
-    unit_bytes: u64,
-    capacity_bytes: u64,
-    /// The most bytes of the drive that all appends so far may need.
-    used_bytes: u64,
-    /// The fewest bytes that each file may have.
-    bytes: BTreeMap<&'a str, u64>,
-}
-
-impl<'a> FilesSoFar<'a> {
-    fn check_step(&mut self, phase: &Phase, step: &'a Step) -> Result<(), BadFile> {
-        match step {
-            Step::Append(grow) => self.check_append(phase, grow),
-            Step::Overwrite(touch) | Step::Read(touch) => {
-                let Touch { file, bytes, .. } = touch.get_ref();
-                self.check_whole(touch.span(), *bytes)?;
-                if self.bytes.get(file.as_str()).is_none_or(|has| has < bytes) {
-                    let why = format!("no step before this gives {file} {bytes} bytes");
-                    return Err(self.text.bad(touch.span(), why));
-                }
-                Ok(())
-            }
-            Step::Delete(name) => {
-                let file = &name.get_ref().file;
-                if self.bytes.remove(file.as_str()).is_none() {
-                    let why = "no step before this writes this file";
-                    return Err(self.text.bad(name.span(), why));
-                }
-                if phase.repeat > 1 && !appends_to(phase, file) {
-                    let why = "it is gone after the first repetition";
-                    return Err(self.text.bad(name.span(), why));
-                }
-                Ok(())
-            }
-            Step::Flush | Step::WaitUs(_) => Ok(()),
-        }
-    }
-
-    fn check_append(&mut self, phase: &Phase, grow: &'a Spanned<Grow>) -> Result<(), BadFile> {
-        let Grow { file, bytes, up_to } = grow.get_ref();
-        let most = up_to.unwrap_or(*bytes);
-        self.check_whole(grow.span(), *bytes)?;
-        self.check_whole(grow.span(), most)?;
-        if most < *bytes {
-            return Err(self.text.bad(grow.span(), "up_to: less than bytes"));
-        }
-        let repeat = u64::from(phase.repeat);
-        self.used_bytes = self.used_bytes.saturating_add(most.saturating_mul(repeat));
-        if self.used_bytes > self.capacity_bytes {
-            let why = format!("the drive has no more than {} bytes", self.capacity_bytes);
-            return Err(self.text.bad(grow.span(), why));
-        }
-        *self.bytes.entry(file).or_default() += bytes * repeat;
-        Ok(())
-    }
-
-    fn check_whole(&self, at: Range<usize>, bytes: u64) -> Result<(), BadFile> {
-        if bytes > 0 && bytes.is_multiple_of(self.unit_bytes) {
-            return Ok(());
-        }
-        let unit = self.unit_bytes;
-        let why = format!("bytes: must be whole mapping units of {unit}, and not 0");
-        Err(self.text.bad(at, why))
-    }
-}
-
-fn appends_to(phase: &Phase, file: &str) -> bool {
-    let appends = |step: &Step| matches!(step, Step::Append(grow) if grow.get_ref().file == file);
-    phase.steps.iter().any(appends)
 }
 
 #[cfg(test)]

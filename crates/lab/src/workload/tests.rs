@@ -36,7 +36,7 @@ fn parse(text: &str) -> Result<Workload, BadFile> {
 #[test]
 fn a_load_runs_for_each_placement_and_gives_the_same_again() {
     let load = parse(LOAD).unwrap();
-    let (report, plots) = load.report(1);
+    let (report, plots) = load.report(1).unwrap();
     assert_eq!(report.experiment, "load");
     let row = |name: &str| {
         let row = report.rows.iter().find(|row| row.name == name);
@@ -47,8 +47,8 @@ fn a_load_runs_for_each_placement_and_gives_the_same_again() {
     // All but the first of each file.
     assert_eq!(row("die-affine, grow: hints taken"), 63.0 * 2.0);
     assert_eq!(plots.len(), 1);
-    assert_eq!(load.report(1).0.rows, report.rows);
-    assert_ne!(load.report(2).0.rows, report.rows);
+    assert_eq!(load.report(1).unwrap().0.rows, report.rows);
+    assert_ne!(load.report(2).unwrap().0.rows, report.rows);
 }
 
 #[test]
@@ -70,4 +70,84 @@ fn errors_name_the_line() {
     has(error("\"flush\",", "\"sync\","), "load.toml:14: unknown variant `sync`");
     has(error("calls = 10", "times = 10"), "load.toml:22: unknown field `times`");
     has(error("about = \"two logs\"", "about = "), "load.toml:2: ");
+}
+
+/// A load, a trace and a scan in a directory.
+fn beside(load: &str, trace: &str) -> (tempfile::TempDir, Result<Workload, BadFile>) {
+    let dir = tempfile::tempdir().unwrap();
+    let scan = r#"{"files": [
+        {"path": "/a", "bytes": 8192, "layout": {"device": 1, "extents": [
+            {"logical": 0, "physical": 409600, "length": 4096, "kind": "data"},
+            {"logical": 4096, "physical": 8192, "length": 4096, "kind": "data"}]}},
+        {"path": "/b", "bytes": 4096, "layout": {"device": 1, "extents": [
+            {"logical": 0, "physical": 12288, "length": 4096, "kind": "shared"}]}}]}"#;
+    std::fs::write(dir.path().join("scan.json"), scan).unwrap();
+    std::fs::write(dir.path().join("t.csv"), trace).unwrap();
+    let parsed = Workload::parse(load, &dir.path().join("load.toml"), None);
+    (dir, parsed)
+}
+
+const REAL: &str = r#"
+about = "real files, and a trace"
+drive = "nvme-a"
+layout = "scan.json"
+
+[[phase]]
+name = "read"
+steps = [{ read-all = { bytes = 131_072 } }, { read = { file = "/a", bytes = 4096 } }]
+
+[[phase]]
+name = "replay"
+steps = [{ trace = { file = "t.csv" } }, { append = { file = "c", bytes = 4096 } }]
+"#;
+const TRACE: &str = "10000,h,0,Read,8192,4096,1\n20000,h,0,Write,409600,8192,1\n";
+
+fn row_of(report: &Report, name: &str) -> f64 {
+    let row = report.rows.iter().find(|row| row.name == name);
+    row.unwrap_or_else(|| panic!("no {name} in {:?}", report.rows)).ours
+}
+
+#[test]
+fn real_layouts_are_read_and_traces_replayed() {
+    let (dir, load) = beside(REAL, TRACE);
+    let (report, _) = load.unwrap().report(1).unwrap();
+    let row = |name: &str| row_of(&report, name);
+    assert_eq!((row("layout: files with data"), row("layout: extents")), (2.0, 3.0));
+    // /a with two requests, /b with one, /a again.
+    assert_eq!(row("round-robin, read: requests"), 2.0 + 1.0 + 2.0);
+    // The recorded millisecond is over before the append.
+    assert!(row("round-robin, replay: time") > 1.0);
+    assert_eq!(row("round-robin, replay: requests of traces"), 2.0);
+    assert_eq!(row("round-robin, replay: of these, folded onto the smaller drive"), 0.0);
+    assert_eq!(row("round-robin, replay: extents of c"), 1.0);
+    assert!(!report.rows.iter().any(|row| row.name.ends_with("extents of /a")));
+
+    let fastest = REAL.replace("\"t.csv\"", "\"t.csv\", speed = \"fastest\"");
+    let (_dir, load) = beside(&fastest, TRACE);
+    let (report, _) = load.unwrap().report(1).unwrap();
+    assert!(row_of(&report, "round-robin, replay: time") < 1.0);
+
+    // A trace that has become wrong is an error of that file.
+    let (dir2, load) = beside(REAL, TRACE);
+    std::fs::write(dir2.path().join("t.csv"), "1,2\n").unwrap();
+    let bad = load.unwrap().report(1).unwrap_err();
+    assert!(bad.file.ends_with("t.csv") && bad.line == 1, "{bad}");
+    drop(dir);
+}
+
+#[test]
+fn what_is_wrong_with_a_scan_or_a_trace_is_said_before_anything_runs() {
+    let error = |load: &str, trace: &str| beside(load, trace).1.unwrap_err().to_string();
+    let has = |error: String, what: &str| assert!(error.contains(what), "{error}");
+    has(error(REAL, "1,h,0,Read,0,4096,1\n1,h,0,Red,0,1,1\n"), "t.csv:2: Type: Read or Write");
+    has(error(REAL, ""), "t.csv: no request is in it");
+    has(error(&REAL.replace("t.csv", "none"), TRACE), "load.toml:12: ");
+    has(error(&REAL.replace("scan.json", "none"), TRACE), "load.toml:4: layout: ");
+    has(error(&REAL.replace("scan.json", "t.csv"), TRACE), "t.csv:1: ");
+    has(
+        error(&REAL.replace("\"/a\"", "\"/c\""), TRACE),
+        "load.toml:8: no step before this gives /c",
+    );
+    has(error(&REAL.replace("layout", "# "), TRACE), "load.toml:8: no step before this writes");
+    has(error(&REAL.replace("nvme-a", "femu-indef"), TRACE), "load.toml:3: a load needs a drive");
 }

@@ -156,7 +156,7 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
     let bar = ui.progress(Some(runs.len() as u64), "{bar:30} {pos}/{len} {msg}");
     let one = |run: &Run| {
         let done = match run {
-            Run::Experiment(experiment) => experiment.report(args.seed),
+            Run::Experiment(experiment) => Ok(experiment.report(args.seed)),
             Run::Load(load) => load.report(args.seed),
         };
         bar.inc(1);
@@ -164,6 +164,7 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
     };
     let done = run_all(&runs, args.jobs, one);
     bar.finish_and_clear();
+    let done = done.into_iter().collect::<Result<Vec<_>, _>>().map_err(|e| Usage(e.to_string()))?;
     show(&done, out.as_deref(), ui)
 }
 

@@ -2,13 +2,16 @@
 //! hints, in per cent of that of files that were written in one go.
 
 mod applications;
+mod fileserver;
 mod hypothetical;
 mod splits;
+mod sqlite;
 
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::presets;
-use fragmend_flash::drive::Placement;
+use fragmend_flash::drive::{Drive, Placement};
+use fragmend_flash::ssd::Ssd;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig12",
@@ -23,6 +26,14 @@ const PLACEMENTS: [(Placement, &str); 3] = [
     (Placement::DieAffine, "with hints"),
     (Placement::FileAffine, "file-affine"),
 ];
+
+/// A new drive with this placement. The file-affine one also keeps the page that it sensed last in a register.
+fn drive(flash: &Drive, placement: Placement) -> Ssd {
+    let mut drive = flash.clone();
+    drive.firmware.placement = placement;
+    drive.timing.page_stays = placement == Placement::FileAffine;
+    Ssd::new(&drive).expect("a parsed drive")
+}
 
 fn run(seed: u64) -> Results {
     let setup = presets::named("nvmevirt-fast24").expect("a preset");

@@ -1,0 +1,363 @@
+//! Six months of a phone: apps that update their databases and caches all day, photos, and apps that are updated every ten days
+//! (janusd, sections 2 and 5.1). Used by J-fig2-5, J-fig6, J-fig15-17, J-table4.
+//!
+//! | value | source |
+//! |---|---|
+//! | a partition of 25 GB | 2.5: that of the S6 |
+//! | it is 50 % full before, and 83 % after six months | table 1: the least that a phone in use had; 5.1 |
+//! | six apps in turn, in sessions of 10 minutes for 220 minutes a day, for 180 days; updates every ten days | 5.1 |
+//! | each transaction writes and syncs a journal, then the database, and truncates the journal | `journal_mode=TRUNCATE`, the default of Android's framework until version 9 (`db_default_journal_mode`) |
+//!
+//! What an app writes in a session is not in the paper. What is assumed here is in [`Habits`], as round numbers; nothing there was
+//! chosen by what comes out. Few and large calls stand for many: a session has a few transactions, each of which changes several pages,
+//! as if the transactions of some minutes were one.
+
+use super::distribution::gamma;
+use super::{Done, Load, Scale, write, write_whole};
+use crate::random::Random;
+use fragmend_layout::{ByteRange, FileId};
+use fragmend_simfs::error::Error;
+use fragmend_simfs::file_system::{Access, FileSystem};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+/// The partition, in bytes.
+pub const PARTITION: u64 = 25_000_000_000;
+/// Days of six months.
+pub const DAYS: u32 = 180;
+/// How full the partition is before and after, in per cent.
+const FULL: std::ops::RangeInclusive<u64> = 50..=83;
+/// Days between two updates of an app.
+const UPDATE_DAYS: u32 = 10;
+/// Sessions of a day.
+const SESSIONS: u64 = 22;
+/// Apps that are used in sessions; the others are only updated.
+const USED: usize = 6;
+
+/// What is assumed of apps. Lengths are bytes; those of files are means of a gamma distribution of shape 1.5, as in Filebench.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// Apps on the phone, with the six that are used.
+    pub apps: u64,
+    /// The package of an app, and again what it is compiled to.
+    pub package: u64,
+    /// Databases of an app that is used.
+    pub databases: usize,
+    /// Transactions of each of them in a session.
+    pub transactions: u32,
+    /// Pages by which a database grows with each, at most, and pages that change.
+    pub grows: u32,
+    /// See `grows`.
+    pub changes: u32,
+    /// Files that are added to an app's cache in a session; the oldest of more than `kept` are removed.
+    pub cached: u32,
+    /// A file in the cache.
+    pub cache_file: u64,
+    /// See `cached`.
+    pub kept: usize,
+    /// A photo.
+    pub photo: u64,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            apps: 60,
+            package: 32 << 20,
+            databases: 2,
+            transactions: 2,
+            grows: 4,
+            changes: 2,
+            cached: 10,
+            cache_file: 64 << 10,
+            kept: 400,
+            photo: 4 << 20,
+        }
+    }
+}
+
+/// Bytes of a call that writes a package, with the calls of other apps between.
+const DOWNLOAD: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+/// The shape of the distribution of lengths.
+const SHAPE: f64 = 1.5;
+
+/// A phone. An operation is a day.
+pub struct Phone {
+    habits: Habits,
+    scale: Scale,
+    apps: Vec<App>,
+    photos: u64,
+    day: u32,
+    random: Random,
+}
+
+/// A database and its journal.
+struct Database {
+    file: FileId,
+    journal: FileId,
+}
+
+/// An app.
+struct App {
+    number: usize,
+    databases: Vec<Database>,
+    cache: VecDeque<PathBuf>,
+    cached: u64,
+}
+
+impl Phone {
+    /// Installs the apps, and fills the partition with photos until it is half full. The partition is `scale` of [`PARTITION`]; as
+    /// many parts of the apps and of the sessions there are, at least the six apps that are used.
+    ///
+    /// # Errors
+    /// The file system has too little space, or refuses a call.
+    pub fn new(
+        files: &dyn FileSystem,
+        habits: Habits,
+        scale: Scale,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let mut phone = Self {
+            habits,
+            scale,
+            apps: Vec::new(),
+            photos: 0,
+            day: 0,
+            random: Random::new(seed, "phone"),
+        };
+        for number in 0..(scale.of(habits.apps) as usize).max(USED) {
+            let mut app = App { number, databases: Vec::new(), cache: VecDeque::new(), cached: 0 };
+            for part in [Package::Code, Package::Compiled] {
+                let bytes = phone.length(habits.package);
+                let file = files.create(&app.package(part))?;
+                write_whole(files, file, bytes, DOWNLOAD, Access::Buffered)?;
+            }
+            let databases = if number < USED { habits.databases } else { 0 };
+            for database in 0..databases {
+                let file = files.create(&app.path(&format!("{database}.db")))?;
+                let journal = files.create(&app.path(&format!("{database}.db-journal")))?;
+                app.databases.push(Database { file, journal });
+            }
+            phone.apps.push(app);
+        }
+        phone.take_photos(files, *FULL.start())?;
+        files.sync()?;
+        Ok(phone)
+    }
+
+    /// Days so far.
+    pub fn day(&self) -> u32 {
+        self.day
+    }
+
+    /// The paths of the files of the six apps that are used: what their launches read.
+    pub fn prefixes() -> impl Iterator<Item = String> {
+        (0..USED).map(|number| format!("app-{number:02}/"))
+    }
+
+    fn length(&mut self, mean: u64) -> u64 {
+        (gamma(&mut self.random, SHAPE, mean as f64) as u64).max(1)
+    }
+
+    /// Takes photos until the partition is this full.
+    fn take_photos(&mut self, files: &dyn FileSystem, percent: u64) -> Result<Done, Error> {
+        let used = || {
+            let free = files.free_bytes().map_err(|skip| Error::Damaged(skip.to_string()))?;
+            Ok::<_, Error>(files.total_bytes() - free)
+        };
+        let most = files.total_bytes() * percent / 100;
+        let (mut all, mut left) = (Done::default(), most.saturating_sub(used()?));
+        while left > 0 {
+            let bytes = self.length(self.habits.photo).min(left.max(PAGE));
+            let file = files.create(Path::new(&format!("photos/{:06}", self.photos)))?;
+            self.photos += 1;
+            all = all + write_whole(files, file, bytes, bytes, Access::Buffered)?;
+            files.sync_file(file)?;
+            left = left.saturating_sub(bytes.next_multiple_of(PAGE));
+        }
+        Ok(all)
+    }
+
+    /// A day: sessions, with the updates of the day between them, then photos.
+    fn live(&mut self, files: &dyn FileSystem) -> Result<Done, Error> {
+        let mut all = Done::default();
+        let due = self.day % UPDATE_DAYS;
+        let each = UPDATE_DAYS as usize;
+        let mut updates: VecDeque<usize> = (due as usize..self.apps.len()).step_by(each).collect();
+        let sessions = self.scale.of(SESSIONS);
+        for session in 0..sessions {
+            let user = (u64::from(self.day) * sessions + session) as usize % USED;
+            let count = updates.len().div_ceil((sessions - session) as usize);
+            let now: Vec<usize> = updates.drain(..count).collect();
+            all = all + self.session(files, user, &now)?;
+        }
+        self.day += 1;
+        let (from, to) = (*FULL.start(), *FULL.end());
+        let percent = from + (to - from) * u64::from(self.day) / u64::from(DAYS);
+        Ok(all + self.take_photos(files, percent.min(to))?)
+    }
+
+    /// Ten minutes with an app, while others are updated: a new package is downloaded a part at a time, between what the app
+    /// writes, and takes the place of the old one once it is durable.
+    fn session(
+        &mut self,
+        files: &dyn FileSystem,
+        user: usize,
+        updates: &[usize],
+    ) -> Result<Done, Error> {
+        let Habits { cached, .. } = self.habits;
+        let mut all = Done::default();
+        let mut downloads = VecDeque::new();
+        for number in updates {
+            for part in [Package::Code, Package::Compiled] {
+                let path = self.apps[*number].package(part);
+                let bytes = self.length(self.habits.package);
+                let file = files.create(&downloaded(&path))?;
+                downloads.push_back((path, file, ByteRange::at(0, bytes)));
+            }
+        }
+        for turn in 0..cached.max(1) {
+            all = all + self.use_app(files, user, turn)?;
+            let turns = u64::from(cached.max(1) - turn);
+            let left: u64 = downloads.iter().map(|(_, _, left)| left.len()).sum();
+            let mut now = left.div_ceil(turns);
+            while let Some((path, file, left)) = downloads.front_mut().filter(|_| now > 0) {
+                let Some(part) = left.steps(DOWNLOAD).next() else { break };
+                all = all + write(files, *file, part, Access::Buffered)?;
+                now = now.saturating_sub(part.len());
+                left.start = part.end;
+                if left.is_empty() {
+                    files.sync_file(*file)?;
+                    files.rename(&downloaded(path), path)?;
+                    downloads.pop_front();
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The app adds a file to its cache, and commits its share of the session's transactions.
+    fn use_app(&mut self, files: &dyn FileSystem, user: usize, turn: u32) -> Result<Done, Error> {
+        let Habits { cached, cache_file, kept, transactions, grows, changes, .. } = self.habits;
+        let mut all = Done::default();
+        let bytes = self.length(cache_file);
+        let Self { apps, random, .. } = self;
+        let app = &mut apps[user];
+        let path = app.path(&format!("cache/{}", app.cached));
+        app.cached += 1;
+        let file = files.create(&path)?;
+        all = all + write_whole(files, file, bytes, bytes, Access::Buffered)?;
+        app.cache.push_back(path);
+        if app.cache.len() > kept {
+            app.cache.pop_front().map_or(Ok(()), |oldest| files.remove(&oldest))?;
+        }
+        let each = cached.max(1).div_ceil(transactions.max(1));
+        if transactions > 0 && turn.is_multiple_of(each) {
+            for database in &app.databases {
+                let pages = u64::from(1 + random.below(grows.max(1)));
+                all = all + transaction(files, database, pages, changes, random)?;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A transaction by which a database grows, and some of its pages change.
+fn transaction(
+    files: &dyn FileSystem,
+    Database { file, journal }: &Database,
+    grows: u64,
+    changes: u32,
+    random: &mut Random,
+) -> Result<Done, Error> {
+    let size = files.size(*file)?;
+    let old = ByteRange::at(0, u64::from(changes + 1) * PAGE);
+    let mut done = write(files, *journal, old, Access::Buffered)?;
+    files.sync_file(*journal)?;
+    for _ in 0..u64::from(changes).min(size / PAGE) {
+        let page = random.below_u64(size / PAGE);
+        done = done + write(files, *file, ByteRange::at(page * PAGE, PAGE), Access::Buffered)?;
+    }
+    done = done + write(files, *file, ByteRange::at(size, grows * PAGE), Access::Buffered)?;
+    files.sync_file(*file)?;
+    files.truncate(*journal, 0)?;
+    Ok(done)
+}
+
+/// Where the new package of this path is until it takes the old one's place.
+fn downloaded(package: &Path) -> PathBuf {
+    let mut path = package.as_os_str().to_owned();
+    path.push(".new");
+    path.into()
+}
+
+/// The parts of an app that an update replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Package {
+    Code,
+    Compiled,
+}
+
+impl App {
+    fn path(&self, name: &str) -> PathBuf {
+        format!("app-{:02}/{name}", self.number).into()
+    }
+
+    fn package(&self, part: Package) -> PathBuf {
+        self.path(if part == Package::Code { "base.apk" } else { "base.odex" })
+    }
+}
+
+impl Load for Phone {
+    fn next(&mut self, files: &dyn FileSystem) -> Result<Option<Done>, Error> {
+        if self.day == DAYS {
+            return Ok(None);
+        }
+        self.live(files).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loads::double::Double;
+
+    const SCALE: Scale = Scale::one_in(50);
+
+    fn phone(habits: Habits) -> (Double, Phone) {
+        let files = Double::new((SCALE.of(PARTITION) / PAGE) as u32);
+        let phone = Phone::new(&files, habits, SCALE, 3).unwrap();
+        (files, phone)
+    }
+
+    fn percent(files: &Double) -> u64 {
+        use fragmend_layout::Volume;
+        (files.total_bytes() - files.free_bytes().unwrap()) * 100 / files.total_bytes()
+    }
+
+    /// Packages are short, so that the apps that are used fit into a fiftieth of the partition.
+    const SHORT: u64 = 4 << 20;
+
+    #[test]
+    fn six_months_fill_the_partition_as_planned_and_replace_packages() {
+        let (files, mut phone) = phone(Habits { package: SHORT, kept: 20, ..Habits::default() });
+        assert_eq!(percent(&files), 50);
+        let package =
+            |number: usize| files.find(Path::new(&format!("app-{number:02}/base.apk"))).unwrap();
+        let before: Vec<FileId> = (0..USED).map(package).collect();
+        for _ in 0..UPDATE_DAYS {
+            phone.next(&files).unwrap();
+        }
+        assert!(
+            (0..USED).all(|number| package(number) != before[number]),
+            "all are updated in ten days"
+        );
+        let done = phone.finish(&files).unwrap();
+        assert_eq!((phone.day(), percent(&files)), (DAYS, 83));
+        assert!(done.written_bytes > SCALE.of(PARTITION) && done.read_bytes == 0);
+        assert_eq!(phone.next(&files), Ok(None));
+        assert!(phone.apps[0].databases.iter().all(|one| files.size(one.journal) == Ok(0)));
+        assert_eq!(phone.apps[0].cache.len(), 20);
+    }
+}
