@@ -197,8 +197,12 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(())
     }
 
-    /// Issues the requests of a read; returns when each is done, and its units.
-    fn begin(&mut self, extents: &[Units]) -> Result<Vec<(u64, u32)>, Refused> {
+    /// Issues the requests of a read without a call, as readahead does, and does not wait; returns when each is done, and
+    /// its units.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn begin(&mut self, extents: &[Units]) -> Result<Vec<(u64, u32)>, Refused> {
         self.issued.clear();
         self.issue(extents, Direction::Read)?;
         Ok(std::mem::take(&mut self.issued))

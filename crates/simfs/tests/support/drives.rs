@@ -67,6 +67,10 @@ fn ssd(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
         small_command_bytes: page,
         firmware_busy_ns: 0,
         suspend: None,
+        reads_first: false,
+        array_command_ns: 0,
+        trim_command_ns: 0,
+        trim_unit_ns: 0,
     };
     let buffer = BufferSpec {
         bytes: u64::from(page) * 8,
