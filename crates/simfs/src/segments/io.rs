@@ -6,6 +6,7 @@
 //! whole data: new addresses become durable behind a flush (`fsync.rs`, `checkpoint.rs`).
 
 use super::Temperature;
+use super::files::Node;
 use super::node::{HOLE, RESERVED, is_place};
 use super::state::{Contents, LogKind, Owner, State, add_block};
 use crate::error::Error;
@@ -36,16 +37,12 @@ impl State {
         if range.is_empty() {
             return Ok(());
         }
-        if blocks.end > BLOCKS {
-            return Err(Error::Unsupported("a file has four billion blocks at most"));
-        }
-        self.files.get(inode)?;
+        self.check_blocks(&blocks)?;
         let first = self.machine.fresh_tokens(blocks.end - blocks.start);
         let start = blocks.start;
         let token = |block: u64| first + (block - start);
         self.read_cut_blocks(inode, range)?;
-        self.add_nodes(inode, blocks.clone())?;
-        self.reserve(inode, blocks.clone())?;
+        self.allocate_blocks(inode, blocks.clone())?;
         match access {
             Access::Buffered => {
                 let keeps = self.machine.keeps_content();
@@ -87,20 +84,40 @@ impl State {
         Ok(())
     }
 
-    /// Promises a place to each hole in a range, whose nodes are there.
+    fn check_blocks(&self, blocks: &Range<u64>) -> Result<(), Error> {
+        if blocks.end > BLOCKS {
+            return Err(Error::Unsupported("a file has four billion blocks at most"));
+        }
+        Ok(())
+    }
+
+    /// Promises a place to each hole in a range, and to the nodes that their addresses need.
     ///
     /// # Errors
-    /// There is not so much space: nothing was promised.
-    pub fn reserve(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
-        let file = self.files.get(inode)?;
-        let have = file.addresses(self.capacity, blocks.clone()).count() as u64;
-        let missing = blocks.end - blocks.start - have;
-        self.promise(missing)?;
-        if missing > 0 {
-            for block in blocks {
-                if self.files.get(inode)?.address(self.capacity, block) == HOLE {
-                    self.set_address(inode, block, RESERVED)?;
-                }
+    /// There is not so much space: nothing was promised. Or the file is gone, or cannot have so many blocks.
+    pub fn allocate_blocks(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
+        self.check_blocks(&blocks)?;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let (capacity, file) = (self.capacity, self.files.get(inode)?);
+        let holes =
+            blocks.end - blocks.start - file.addresses(capacity, blocks.clone()).count() as u64;
+        if holes == 0 {
+            return Ok(());
+        }
+        let numbers = capacity.slot(blocks.start).0..=capacity.slot(blocks.end - 1).0;
+        let missing = u64::from(numbers.end() - numbers.start() + 1)
+            - file.nodes.range(numbers.clone()).count() as u64;
+        self.promise(holes + missing)?;
+        for number in numbers {
+            let file = self.files.get_mut(inode)?;
+            file.nodes.entry(number).or_insert_with(|| Node::empty(capacity.of(number)));
+            self.dirty(inode, number);
+        }
+        for block in blocks {
+            if self.files.get(inode)?.address(capacity, block) == HOLE {
+                self.set_address(inode, block, RESERVED)?;
             }
         }
         Ok(())
@@ -339,9 +356,7 @@ impl State {
     /// See [`crate::file_system::FileSystem::truncate`].
     pub fn truncate(&mut self, inode: u32, bytes: u64) -> Result<(), Error> {
         let end = bytes.div_ceil(self.machine.block_bytes());
-        if end > BLOCKS {
-            return Err(Error::Unsupported("a file has four billion blocks at most"));
-        }
+        self.check_blocks(&(0..end))?;
         self.punch(inode, end..BLOCKS)?;
         self.files.get_mut(inode)?.attributes.size = bytes;
         self.dirty(inode, 0);

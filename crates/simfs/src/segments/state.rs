@@ -150,7 +150,7 @@ impl State {
 
     /// Whether a barrier is kept.
     pub fn keeps(&self, barrier: Barrier) -> bool {
-        self.settings.without != Some(barrier)
+        self.settings.omit != Some(barrier)
     }
 
     /// The section of a block, and its offset there.
@@ -312,26 +312,6 @@ impl State {
         {
             self.dirty_nodes.insert((inode, number));
         }
-    }
-
-    /// Adds the nodes of a file that the blocks of a range need.
-    ///
-    /// # Errors
-    /// There is no space for them: none was added. Or the file is gone.
-    pub fn add_nodes(&mut self, inode: u32, range: std::ops::Range<u64>) -> Result<(), Error> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let numbers = self.capacity.slot(range.start).0..=self.capacity.slot(range.end - 1).0;
-        let file = self.files.get(inode)?;
-        let missing: Vec<u32> = numbers.filter(|n| !file.nodes.contains_key(n)).collect();
-        self.promise(missing.len() as u64)?;
-        for number in missing {
-            let node = Node::empty(self.capacity.of(number));
-            self.files.get_mut(inode)?.nodes.insert(number, node);
-            self.dirty(inode, number);
-        }
-        Ok(())
     }
 
     /// Changes the address of a block of a file, whose node is there; the block that it had becomes invalid. What is promised, or

@@ -141,8 +141,7 @@ impl FileSystem for LogStructured {
         let inode = self.inode(file)?;
         let mut state = self.state.borrow_mut();
         let blocks = blocks_of(range, self.machine.block_bytes());
-        state.add_nodes(inode, blocks.clone())?;
-        state.reserve(inode, blocks)
+        state.allocate_blocks(inode, blocks)
     }
 
     fn punch(&self, file: FileId, range: ByteRange) -> Result<(), Error> {

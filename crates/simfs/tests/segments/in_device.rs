@@ -5,7 +5,9 @@ use crate::drives::{large_zoned, large_zones};
 use crate::support::{Kind, Seen};
 use fragmend_apply::{Event, Options, Rate, Receipt};
 use fragmend_conformance::apply_to;
-use fragmend_layout::{ByteRange, FileId, ParallelUnits, Volume};
+use fragmend_layout::{
+    ByteRange, Fate, FileId, Pace, ParallelUnits, Skip, Target, Terms, Underway, Volume,
+};
 use fragmend_plan::{Policy, Settings, Survey};
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::{Access, FileSystem};
@@ -15,6 +17,7 @@ use fragmend_simfs::segments::{LogStructured, Primitive, Settings as Parameters}
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 const BLOCK: u64 = 4096;
 /// Bytes of the file.
@@ -86,12 +89,11 @@ fn dirty_pages_are_split_off_and_written_by_the_host() {
     fs.write(file, ByteRange::at(10 * BLOCK, 5 * BLOCK), Access::Buffered).expect("space");
     let content = fs.content(file, 0..SIZE / BLOCK).expect("its content");
     assert_eq!(movable.is_dirty(ByteRange::at(0, SIZE)), Some(true));
-    let target =
-        fragmend_layout::Target { range: ByteRange::at(0, SIZE), fragments: 64, anew: false };
+    let target = Target { range: ByteRange::at(0, SIZE), fragments: 64, anew: false };
     let mut pace = Fast(AtomicBool::new(false), Vec::new());
-    let settled = movable.relocate(&[target], &Default::default(), &mut pace).expect("space");
+    let settled = movable.relocate(&[target], &Terms::default(), &mut pace).expect("space");
     assert_eq!(settled.durable, Ok(()));
-    let [fragmend_layout::Fate::Begun(moved)] = &pace.1[..] else { panic!("{:?}", pace.1) };
+    let [Fate::Begun(moved)] = &pace.1[..] else { panic!("{:?}", pace.1) };
     assert_eq!(moved.by, [("InDevice", SIZE)]);
     assert_eq!(moved.note.as_deref(), Some("5 dirty blocks went through the host"));
     assert_eq!((fs.counts().copied_in_device, machine.counters().copied), (59, 59));
@@ -105,15 +107,15 @@ fn dirty_pages_are_split_off_and_written_by_the_host() {
 }
 
 /// A pace without limits, which keeps what it is told.
-struct Fast(AtomicBool, Vec<fragmend_layout::Fate>);
+struct Fast(AtomicBool, Vec<Fate>);
 
-impl fragmend_layout::Pace for Fast {
+impl Pace for Fast {
     fn stop(&self) -> &AtomicBool {
         &self.0
     }
 
-    fn now(&self) -> std::time::Duration {
-        std::time::Duration::ZERO
+    fn now(&self) -> Duration {
+        Duration::ZERO
     }
 
     fn longest_step(&self) -> u64 {
@@ -128,21 +130,11 @@ impl fragmend_layout::Pace for Fast {
         most
     }
 
-    fn pause(
-        &mut self,
-        _: &mut dyn fragmend_layout::Underway,
-        _: u64,
-        _: std::time::Duration,
-    ) -> Result<(), fragmend_layout::Skip> {
+    fn pause(&mut self, _: &mut dyn Underway, _: u64, _: Duration) -> Result<(), Skip> {
         Ok(())
     }
 
-    fn done(
-        &mut self,
-        _: &mut dyn fragmend_layout::Underway,
-        _: usize,
-        fate: fragmend_layout::Fate,
-    ) -> Result<(), fragmend_layout::Skip> {
+    fn done(&mut self, _: &mut dyn Underway, _: usize, fate: Fate) -> Result<(), Skip> {
         self.1.push(fate);
         Ok(())
     }

@@ -9,6 +9,7 @@ mod conformance;
 mod cuts;
 mod drives;
 mod in_device;
+mod refused;
 
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
