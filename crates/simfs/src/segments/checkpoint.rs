@@ -6,7 +6,9 @@
 //! 3. The checkpoint block is written, and flushed. A power cut before its end finds the last checkpoint, one after it this one.
 //! 4. Now nothing else is referred to: sections without valid blocks are free, their zones are reset, invalid blocks discarded.
 
+use super::node::HOLE;
 use super::pack::{CheckpointBlock, NatEntry, Tables, division, packed_logs};
+use super::sections::{Section, State as Use};
 use super::settings::{Barrier, Discard};
 use super::state::{Contents, LogKind, State};
 use crate::error::Error;
@@ -31,8 +33,9 @@ impl State {
             self.write_nodes(&nodes, false)?;
         }
         if !self.keeps(Barrier::DiscardAfterCheckpoint) {
-            let emptied: Vec<u32> = self.emptied_sections();
-            emptied.into_iter().try_for_each(|section| self.discard_section(section))?;
+            self.emptied_sections()
+                .into_iter()
+                .try_for_each(|section| self.discard_section(section))?;
         }
         // A roll-forward begins where the next node will be.
         self.next_place(LogKind::Node)?;
@@ -89,7 +92,7 @@ impl State {
     fn tables(&self, is_full: bool) -> Tables {
         let place = |inode: u32, number: u32| {
             let node = self.files.get(inode).ok()?.nodes.get(&number)?;
-            Some(node.place).filter(|place| *place != super::node::HOLE)
+            Some(node.place).filter(|place| *place != HOLE)
         };
         let mut nat: Vec<NatEntry> = Vec::new();
         if is_full {
@@ -150,23 +153,21 @@ impl State {
     }
 
     fn emptied_sections(&self) -> Vec<u32> {
-        let emptied = |section: &super::sections::Section| {
-            section.state == super::sections::State::Closed && section.valid == 0
-        };
+        let emptied = |section: &Section| section.state == Use::Closed && section.valid == 0;
         self.sections.iter().filter(|(_, section)| emptied(section)).map(|(n, _)| n).collect()
     }
 
     /// What the last checkpoint does not refer to is free.
     fn release(&mut self) -> Result<(), Error> {
-        let (freed, released) = self.sections.settle();
+        let blocks =
+            self.settings.discard == Discard::Blocks && self.settings.zone_blocks.is_none();
+        let (freed, released) = self.sections.settle(blocks);
         if self.keeps(Barrier::DiscardAfterCheckpoint) {
             freed.into_iter().try_for_each(|section| self.discard_section(section))?;
         }
-        if self.settings.discard == Discard::Blocks && self.settings.zone_blocks.is_none() {
-            for (section, offset, count) in released {
-                let units = Units::new(self.geometry.place(section, offset), count);
-                self.machine.command(&Command::Trim(units))?;
-            }
+        for (section, offset, count) in released {
+            let units = Units::new(self.geometry.place(section, offset), count);
+            self.machine.command(&Command::Trim(units))?;
         }
         Ok(())
     }

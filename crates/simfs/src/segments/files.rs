@@ -3,7 +3,7 @@
 use super::Temperature;
 use super::node::{Attributes, Capacity, HOLE, NodeBlock, is_place};
 use crate::error::Error;
-use fragmend_layout::{ByteRange, Extent, ExtentKind};
+use fragmend_layout::{Extent, ExtentKind};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -192,9 +192,4 @@ pub fn new_file(path: &Path, generation: u32, capacity: Capacity) -> File {
     let attributes = Attributes { path: path.to_owned(), size: 0, generation, temperature };
     let nodes = BTreeMap::from([(0, Node::empty(capacity.of(0)))]);
     File { attributes, nodes, written: 0 }
-}
-
-/// The blocks that a range of bytes touches.
-pub fn blocks_of(range: ByteRange, block_bytes: u64) -> Range<u64> {
-    range.start / block_bytes..range.end.div_ceil(block_bytes)
 }

@@ -6,12 +6,13 @@
 //! whole data: new addresses become durable behind a flush (`fsync.rs`, `checkpoint.rs`).
 
 use super::Temperature;
-use super::files::blocks_of;
+use super::files::Node;
 use super::node::{HOLE, RESERVED, is_place};
 use super::state::{Contents, LogKind, Owner, State, add_block};
 use crate::error::Error;
 use crate::file_system::{Access, Token};
 use crate::machine::{block_of_token, token_of_block};
+use crate::readahead::{Readahead, blocks_of};
 use fragmend_flash::command::Units;
 use fragmend_layout::ByteRange;
 use std::ops::Range;
@@ -36,16 +37,12 @@ impl State {
         if range.is_empty() {
             return Ok(());
         }
-        if blocks.end > BLOCKS {
-            return Err(Error::Unsupported("a file has four billion blocks at most"));
-        }
-        self.files.get(inode)?;
+        self.check_blocks(&blocks)?;
         let first = self.machine.fresh_tokens(blocks.end - blocks.start);
         let start = blocks.start;
         let token = |block: u64| first + (block - start);
         self.read_cut_blocks(inode, range)?;
-        self.add_nodes(inode, blocks.clone())?;
-        self.reserve(inode, blocks.clone())?;
+        self.allocate_blocks(inode, blocks.clone())?;
         match access {
             Access::Buffered => {
                 let keeps = self.machine.keeps_content();
@@ -81,26 +78,46 @@ impl State {
             let block = cut / block_bytes;
             let size = self.files.get(inode)?.attributes.size;
             if !cut.is_multiple_of(block_bytes) && cut < size {
-                self.read_missing(inode, block..block + 1, Access::Buffered)?;
+                self.read_missing(inode, block..block + 1)?;
             }
         }
         Ok(())
     }
 
-    /// Promises a place to each hole in a range, whose nodes are there.
+    fn check_blocks(&self, blocks: &Range<u64>) -> Result<(), Error> {
+        if blocks.end > BLOCKS {
+            return Err(Error::Unsupported("a file has four billion blocks at most"));
+        }
+        Ok(())
+    }
+
+    /// Promises a place to each hole in a range, and to the nodes that their addresses need.
     ///
     /// # Errors
-    /// There is not so much space: nothing was promised.
-    pub fn reserve(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
-        let file = self.files.get(inode)?;
-        let have = file.addresses(self.capacity, blocks.clone()).count() as u64;
-        let missing = blocks.end - blocks.start - have;
-        self.promise(missing)?;
-        if missing > 0 {
-            for block in blocks {
-                if self.files.get(inode)?.address(self.capacity, block) == HOLE {
-                    self.set_address(inode, block, RESERVED)?;
-                }
+    /// There is not so much space: nothing was promised. Or the file is gone, or cannot have so many blocks.
+    pub fn allocate_blocks(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
+        self.check_blocks(&blocks)?;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let (capacity, file) = (self.capacity, self.files.get(inode)?);
+        let holes =
+            blocks.end - blocks.start - file.addresses(capacity, blocks.clone()).count() as u64;
+        if holes == 0 {
+            return Ok(());
+        }
+        let numbers = capacity.slot(blocks.start).0..=capacity.slot(blocks.end - 1).0;
+        let missing = u64::from(numbers.end() - numbers.start() + 1)
+            - file.nodes.range(numbers.clone()).count() as u64;
+        self.promise(holes + missing)?;
+        for number in numbers {
+            let file = self.files.get_mut(inode)?;
+            file.nodes.entry(number).or_insert_with(|| Node::empty(capacity.of(number)));
+            self.dirty(inode, number);
+        }
+        for block in blocks {
+            if self.files.get(inode)?.address(capacity, block) == HOLE {
+                self.set_address(inode, block, RESERVED)?;
             }
         }
         Ok(())
@@ -215,22 +232,64 @@ impl State {
             // What is dirty is on the drive before it is read from there.
             self.write_back_file(inode)?;
             let units = self.places(inode, [blocks.clone()]);
-            self.read_units(inode, blocks, &units, access)
-        } else {
-            self.read_missing(inode, blocks, access)
+            return self.read_units(inode, blocks, &units, access);
+        }
+        let path = &self.path;
+        let ahead = self.readahead.entry(inode).or_insert_with(|| Readahead::new(size, path));
+        if ahead.size() != size {
+            ahead.forget(size);
+        }
+        self.fetch(inode, range)?;
+        if !self.cache.missing(inode.into(), blocks).is_empty() {
+            // It was evicted since.
+            self.readahead.get_mut(&inode).ok_or(Error::Gone)?.forget(size);
+            self.fetch(inode, range)?;
+        }
+        self.readahead.get_mut(&inode).ok_or(Error::Gone)?.end(&self.machine, range);
+        self.machine.use_bytes(range.len());
+        Ok(())
+    }
+
+    /// Asks for what a buffered read fetches, window by window.
+    fn fetch(&mut self, inode: u32, range: ByteRange) -> Result<(), Error> {
+        let (program, block_bytes) = (self.machine.present().number(), self.machine.block_bytes());
+        let end = self.files.get(inode)?.attributes.size.div_ceil(block_bytes);
+        let fetched = self.readahead.get_mut(&inode).ok_or(Error::Gone)?.fetches(program, range);
+        for part in fetched {
+            let blocks = blocks_of(part, block_bytes);
+            let blocks = blocks.start..blocks.end.min(end);
+            for missing in self.cache.missing(inode.into(), blocks.clone()) {
+                let units = self.places(inode, [missing.clone()]);
+                if units.is_empty() {
+                    continue;
+                }
+                if self.path.readahead_bytes == 0 {
+                    self.machine.read(&units, Access::Direct)?;
+                } else {
+                    let ahead = self.readahead.get_mut(&inode).ok_or(Error::Gone)?;
+                    ahead.begin(&self.machine, part, &units)?;
+                }
+                self.seen(inode, missing);
+            }
+            self.cache.add(inode.into(), blocks);
+        }
+        Ok(())
+    }
+
+    /// The monitor is told of a read that has reached the drive.
+    fn seen(&mut self, inode: u32, blocks: Range<u64>) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.read(inode.into(), blocks);
         }
     }
 
-    /// Reads what of a range is not in the page cache, which has it afterwards.
-    pub fn read_missing(
-        &mut self,
-        inode: u32,
-        blocks: Range<u64>,
-        access: Access,
-    ) -> Result<(), Error> {
-        let missing = self.cache.missing(inode.into(), blocks.clone());
+    /// Reads what of a range is not in the page cache, which has it afterwards, for a write or a move: no read of a program.
+    pub fn read_missing(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
+        let missing = self.cache.missing(inode.into(), blocks);
         let units = self.places(inode, missing.iter().cloned());
-        self.read_units(inode, blocks, &units, access)?;
+        if !units.is_empty() {
+            self.machine.read(&units, Access::Direct)?;
+        }
         missing.into_iter().for_each(|range| self.cache.add(inode.into(), range));
         Ok(())
     }
@@ -258,9 +317,7 @@ impl State {
             return Ok(());
         }
         self.machine.read(units, access)?;
-        if let Some(monitor) = &mut self.monitor {
-            monitor.read(inode.into(), blocks);
-        }
+        self.seen(inode, blocks);
         Ok(())
     }
 
@@ -299,9 +356,7 @@ impl State {
     /// See [`crate::file_system::FileSystem::truncate`].
     pub fn truncate(&mut self, inode: u32, bytes: u64) -> Result<(), Error> {
         let end = bytes.div_ceil(self.machine.block_bytes());
-        if end > BLOCKS {
-            return Err(Error::Unsupported("a file has four billion blocks at most"));
-        }
+        self.check_blocks(&(0..end))?;
         self.punch(inode, end..BLOCKS)?;
         self.files.get_mut(inode)?.attributes.size = bytes;
         self.dirty(inode, 0);

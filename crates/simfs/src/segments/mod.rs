@@ -11,7 +11,7 @@
 //! | `checkpoint`, `pack` | all durable, by a pack of NAT and SIT in one of two areas |
 //! | `mount`, `recovery` | the newest checkpoint, and what is rolled forward from it |
 //! | `clean` | the cleaner: victims, and the order of their blocks |
-//! | `mover` | a file that is open for relocation |
+//! | `mover`, `in_device` | a file that is open for relocation; copies that the drive makes |
 //! | `check` | what `fsck` compares |
 //!
 //! What it has of F2FS: logs for hot, warm and cold data and for nodes; the node address table (NAT), through which a node moves
@@ -27,6 +27,7 @@ mod checkpoint;
 mod clean;
 mod files;
 mod fsync;
+mod in_device;
 mod io;
 mod mount;
 mod mover;
@@ -43,6 +44,7 @@ pub use settings::{Barrier, Discard, Settings};
 
 use crate::error::Error;
 use crate::machine::Machine;
+use crate::monitor::Monitor;
 use fragmend_layout::FileId;
 use state::State;
 use std::cell::{Cell, RefCell};
@@ -73,6 +75,8 @@ pub enum Primitive {
     /// The host reads it, and writes it to the log.
     #[default]
     ThroughHost,
+    /// The drive copies it between its zones (InDeF's `In_Device_Defragment`), except for what is dirty in memory.
+    InDevice,
 }
 
 impl Primitive {
@@ -80,6 +84,7 @@ impl Primitive {
     pub fn name(self) -> &'static str {
         match self {
             Self::ThroughHost => "ThroughHost",
+            Self::InDevice => "InDevice",
         }
     }
 }
@@ -95,7 +100,9 @@ pub struct Counts {
     pub blocks_copied: u64,
     /// Nodes that it has had written anew.
     pub nodes_copied: u64,
-    /// In how many fragments these blocks of files were, and are: runs that are contiguous in their file and on the drive.
+    /// Blocks of files that the drive has copied itself, for the mover.
+    pub copied_in_device: u64,
+    /// In how many fragments the cleaner's blocks of files were, and are: runs that are contiguous in their file and on the drive.
     pub fragments_before: u64,
     /// See `fragments_before`.
     pub fragments_after: u64,
@@ -106,7 +113,7 @@ pub struct Counts {
 pub struct LogStructured {
     machine: Machine,
     state: Rc<RefCell<State>>,
-    primitive: Cell<Primitive>,
+    primitive: Rc<Cell<Primitive>>,
 }
 
 impl LogStructured {
@@ -127,13 +134,30 @@ impl LogStructured {
     }
 
     fn of(machine: &Machine, state: State) -> Self {
-        let (machine, primitive) = (machine.clone(), Cell::default());
+        let (machine, primitive) = (machine.clone(), Rc::default());
         Self { machine, state: Rc::new(RefCell::new(state)), primitive }
     }
 
     /// From now on this moves the data of files that are opened for relocation.
-    pub fn set_primitive(&self, primitive: Primitive) {
+    ///
+    /// # Errors
+    /// Only drives with zones copy by themselves.
+    pub fn set_primitive(&self, primitive: Primitive) -> Result<(), Error> {
+        if primitive == Primitive::InDevice && self.state.borrow().settings.zone_blocks.is_none() {
+            return Err(Error::Unsupported("only drives with zones copy by themselves"));
+        }
         self.primitive.set(primitive);
+        Ok(())
+    }
+
+    /// From now on reads that reach the drive are seen by this monitor, or by none; returns the one that was there.
+    pub fn set_monitor(&self, monitor: Option<Monitor>) -> Option<Monitor> {
+        std::mem::replace(&mut self.state.borrow_mut().monitor, monitor)
+    }
+
+    /// Bytes of the page cache that are in use.
+    pub fn cached_bytes(&self) -> u64 {
+        self.state.borrow().cache.blocks() * self.machine.block_bytes()
     }
 
     /// Sets how long the data of a file is expected to stay as it is.

@@ -9,12 +9,11 @@
 //! A range moves as a whole. It is written where the log has space for it in one run, if there is such space; a log that would have to
 //! break it continues in other sections, and the rest of its section is left to the cleaner.
 
-use super::files::blocks_of;
 use super::node::is_place;
 use super::state::{LogKind, State};
 use super::{LogStructured, Primitive};
 use crate::error::Error;
-use crate::file_system::Access;
+use crate::readahead::blocks_of;
 use fragmend_apply::drive::{self, ByGroup, File, Job, Mover, Step, by_group};
 use fragmend_layout::{
     ByteRange, Extent, FileId, Layout, Movable, Pace, Settled, Skip, SkipReason, Target, Terms,
@@ -119,8 +118,15 @@ impl State {
         Ok(())
     }
 
-    /// Moves a range of a file, which must not come to be in more fragments than `staged`.
-    fn relocate(&mut self, inode: u32, blocks: Range<u64>, staged: u64) -> Result<(), Skip> {
+    /// Moves a range of a file, which must not come to be in more fragments than `staged`. Returns how many of its blocks the drive
+    /// itself has copied.
+    fn relocate(
+        &mut self,
+        inode: u32,
+        blocks: Range<u64>,
+        staged: u64,
+        primitive: Primitive,
+    ) -> Result<u64, Skip> {
         let count = blocks.end - blocks.start;
         self.make_space(count)?;
         self.check_range(inode, blocks.clone())?;
@@ -129,22 +135,25 @@ impl State {
             return Err(Skip::new(SkipReason::NoSpace, why));
         }
         self.begin_run(count)?;
-        self.read_missing(inode, blocks.clone(), Access::Direct)?;
-        self.write_in_order(inode, blocks.clone())?;
-        self.cache.clean(inode.into(), blocks);
-        Ok(())
+        if primitive == Primitive::InDevice {
+            return Ok(self.copy_in_device(inode, blocks)?);
+        }
+        self.read_missing(inode, blocks.clone())?;
+        self.write_in_order(inode, blocks)?;
+        Ok(0)
     }
 
     /// Writes blocks to the cold log, through the host.
-    fn write_in_order(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
+    pub fn write_in_order(&mut self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
         let keeps = self.machine.keeps_content();
         let content = if keeps { self.content(inode, blocks.clone())? } else { Vec::new() };
         let start = blocks.start;
         let token = |block: u64| content.get((block - start) as usize).copied().unwrap_or(0);
-        let mut rest = blocks;
+        let mut rest = blocks.clone();
         while !rest.is_empty() {
             rest.start = self.write_some(inode, rest.clone(), LogKind::Cold, &token)?;
         }
+        self.cache.clean(inode.into(), blocks);
         Ok(())
     }
 
@@ -203,7 +212,7 @@ impl<'a> ByGroup for ToLog<'a> {
     fn prepare(&mut self, file: &OpenFile<'a>, _: usize, part: ByteRange) -> Result<(), Skip> {
         let (inode, blocks) = (file.inode()?, file.blocks(part));
         if self.primitive == Primitive::ThroughHost {
-            file.fs.state.borrow_mut().read_missing(inode, blocks, Access::Direct)?;
+            file.fs.state.borrow_mut().read_missing(inode, blocks)?;
         }
         Ok(())
     }
@@ -239,16 +248,24 @@ impl ToLog<'_> {
         let began = file.fs.machine.now_ns();
         let moved = file.inode().and_then(|inode| {
             let mut state = file.fs.state.borrow_mut();
-            state.relocate(inode, file.blocks(range), staged)
+            state.relocate(inode, file.blocks(range), staged, self.primitive)
         });
-        match moved {
-            Ok(()) => Step {
-                moved: range.len(),
-                by: Some(self.primitive.name()),
-                held: Duration::from_nanos(file.fs.machine.now_ns() - began),
-                ..Step::default()
-            },
-            Err(skip) => Step::none(skip),
+        let in_device = match moved {
+            Ok(in_device) => in_device,
+            Err(skip) => return Step::none(skip),
+        };
+        let blocks = file.blocks(range);
+        let through_host = blocks.end - blocks.start - in_device;
+        let none = self.primitive == Primitive::InDevice && in_device == 0;
+        let some = in_device > 0 && through_host > 0;
+        let by = if none { Primitive::ThroughHost } else { self.primitive };
+        Step {
+            moved: range.len(),
+            by: Some(by.name()),
+            fallback: none.then(|| "all of it was dirty".into()),
+            note: some.then(|| format!("{through_host} dirty blocks went through the host")),
+            held: Duration::from_nanos(file.fs.machine.now_ns() - began),
+            ..Step::default()
         }
     }
 }

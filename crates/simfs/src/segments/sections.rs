@@ -257,9 +257,9 @@ impl Sections {
         true
     }
 
-    /// A checkpoint is durable: nothing but what is valid is held any more. Returns the sections that are free now, and the other
-    /// runs of blocks that were released.
-    pub(super) fn settle(&mut self) -> (Vec<u32>, Runs) {
+    /// A checkpoint is durable: nothing but what is valid is held any more. Returns the sections that are free now, and, if `runs` are
+    /// asked for, those of the other blocks that were released.
+    pub(super) fn settle(&mut self, runs: bool) -> (Vec<u32>, Runs) {
         let (mut freed, mut released) = (Vec::new(), Runs::new());
         for section in std::mem::take(&mut self.changed) {
             let found = &mut self.sections[section as usize];
@@ -272,7 +272,7 @@ impl Sections {
                 self.emptied -= 1;
                 self.free.insert(section);
                 freed.push(section);
-            } else {
+            } else if runs {
                 let gone = self.held[words.clone()].iter().zip(&self.valid[words.clone()]);
                 let offsets =
                     (0..).zip(gone).flat_map(|(at, (held, valid))| bits(at, held & !valid));
@@ -328,15 +328,15 @@ mod tests {
         assert_eq!(sections.open(0, 1, Kind::Data), Some(1));
         (0..70).for_each(|offset| sections.add(1, offset, 5));
         sections.close(1);
-        assert_eq!(sections.settle(), (vec![], vec![]));
+        assert_eq!(sections.settle(true), (vec![], vec![]));
         [0, 63, 64, 65].into_iter().for_each(|offset| sections.remove(1, offset, 6));
         assert!(sections.is_held(1, 64) && !sections.is_valid(1, 64));
-        assert_eq!(sections.settle(), (vec![], vec![(1, 0, 1), (1, 63, 3)]));
+        assert_eq!(sections.settle(true), (vec![], vec![(1, 0, 1), (1, 63, 3)]));
         let rest: Vec<u32> = sections.valid_in(1).collect();
         assert_eq!((rest.len(), rest[0], rest[62]), (66, 1, 66));
         rest.iter().for_each(|offset| sections.remove(1, *offset, 7));
         assert_eq!((sections.free(), sections.emptied(), sections.are_free(1, 1)), (2, 1, false));
-        assert_eq!(sections.settle(), (vec![1], vec![]));
+        assert_eq!(sections.settle(true), (vec![1], vec![]));
         assert_eq!((sections.free(), sections.emptied()), (3, 0));
     }
 

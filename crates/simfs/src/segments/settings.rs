@@ -31,7 +31,7 @@ pub struct Settings {
     /// A write this long after the last checkpoint makes one.
     pub checkpoint_every_ns: u64,
     /// For tests of the tests: the barrier that is left out.
-    pub without: Option<Barrier>,
+    pub omit: Option<Barrier>,
 }
 
 /// What is discarded (TRIM) once a checkpoint no longer refers to it.
@@ -107,7 +107,7 @@ impl Default for Settings {
             cache_blocks: 65_536,
             dirty_blocks: 6_554,
             checkpoint_every_ns: 60_000_000_000,
-            without: None,
+            omit: None,
         }
     }
 }

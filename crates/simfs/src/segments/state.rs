@@ -9,8 +9,10 @@ use crate::cache::PageCache;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::monitor::Monitor;
+use crate::readahead::Readahead;
 use fragmend_flash::command::{Command, Hint, Units, ZoneAction};
 use fragmend_flash::device::Bytes;
+use fragmend_flash::host::HostPath;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -72,6 +74,9 @@ pub struct State {
     /// What each block of the main area belongs to, if it is valid (F2FS's summary area).
     pub owners: Vec<Owner>,
     pub cache: PageCache,
+    /// The host's path, and the readahead of each file that was read through the page cache.
+    pub path: HostPath,
+    pub readahead: BTreeMap<u32, Readahead>,
     /// Blocks that are valid, or promised: to what is in memory only, and to nodes that were never written.
     pub used: u64,
     /// Nodes that differ from their blocks.
@@ -121,6 +126,8 @@ impl State {
             logs: [Log::default(); 4],
             owners: vec![Owner::default(); blocks],
             cache: PageCache::new(settings.cache_blocks),
+            path: machine.path(),
+            readahead: BTreeMap::new(),
             used: 0,
             dirty_nodes: BTreeSet::new(),
             moved_nodes: BTreeSet::new(),
@@ -143,7 +150,7 @@ impl State {
 
     /// Whether a barrier is kept.
     pub fn keeps(&self, barrier: Barrier) -> bool {
-        self.settings.without != Some(barrier)
+        self.settings.omit != Some(barrier)
     }
 
     /// The section of a block, and its offset there.
@@ -307,26 +314,6 @@ impl State {
         }
     }
 
-    /// Adds the nodes of a file that the blocks of a range need.
-    ///
-    /// # Errors
-    /// There is no space for them: none was added. Or the file is gone.
-    pub fn add_nodes(&mut self, inode: u32, range: std::ops::Range<u64>) -> Result<(), Error> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let numbers = self.capacity.slot(range.start).0..=self.capacity.slot(range.end - 1).0;
-        let file = self.files.get(inode)?;
-        let missing: Vec<u32> = numbers.filter(|n| !file.nodes.contains_key(n)).collect();
-        self.promise(missing.len() as u64)?;
-        for number in missing {
-            let node = Node::empty(self.capacity.of(number));
-            self.files.get_mut(inode)?.nodes.insert(number, node);
-            self.dirty(inode, number);
-        }
-        Ok(())
-    }
-
     /// Changes the address of a block of a file, whose node is there; the block that it had becomes invalid. What is promised, or
     /// used, is the caller's.
     ///
@@ -369,6 +356,7 @@ impl State {
     /// All of a file is gone.
     pub fn forget_file(&mut self, inode: u32, file: &File) {
         self.cache.forget(inode.into(), 0..u64::MAX);
+        self.readahead.remove(&inode);
         for (number, node) in &file.nodes {
             for address in node.addresses.iter().filter(|address| **address != HOLE) {
                 self.used -= 1;

@@ -1,12 +1,13 @@
 //! The calls of programs, and the file system as a volume.
 
 use super::LogStructured;
-use super::files::{blocks_of, new_file};
+use super::files::new_file;
 use super::mover::Open;
 use super::node::PATH;
 use crate::error::Error;
 use crate::file_system::{Access, FileSystem, Token};
 use crate::machine::Machine;
+use crate::readahead::blocks_of;
 use fragmend_layout::{
     ByteRange, DeviceProfile, FileId, FsKind, Layout, Movable, Skip, SkipReason, Volume,
 };
@@ -140,8 +141,7 @@ impl FileSystem for LogStructured {
         let inode = self.inode(file)?;
         let mut state = self.state.borrow_mut();
         let blocks = blocks_of(range, self.machine.block_bytes());
-        state.add_nodes(inode, blocks.clone())?;
-        state.reserve(inode, blocks)
+        state.allocate_blocks(inode, blocks)
     }
 
     fn punch(&self, file: FileId, range: ByteRange) -> Result<(), Error> {
@@ -171,7 +171,9 @@ impl FileSystem for LogStructured {
     }
 
     fn drop_caches(&self) {
-        self.state.borrow_mut().cache.drop_clean();
+        let mut state = self.state.borrow_mut();
+        state.cache.drop_clean();
+        state.readahead.clear();
     }
 
     fn check(&self) -> Result<(), String> {

@@ -14,8 +14,8 @@ fn cut(settings: Settings, machine: fn(u64) -> Machine) -> Found {
 #[test]
 fn each_barrier_that_is_left_out_is_found() {
     for barrier in Barrier::ALL {
-        let without = Some(barrier);
-        let settings = Settings { without, discard: Discard::Blocks, ..small() };
+        let omit = Some(barrier);
+        let settings = Settings { omit, discard: Discard::Blocks, ..small() };
         let found = cut(settings, tight_lossy);
         eprintln!("{barrier:?}: {} cuts, {:?}", found.cuts, found.disagreements);
         assert_ne!(found.disagreements, [] as [String; 0], "{barrier:?}");
@@ -34,7 +34,7 @@ fn in_zones_too() {
         Barrier::CheckpointForNames,
     ];
     for barrier in barriers {
-        let settings = Settings { without: Some(barrier), ..small_zones() };
+        let settings = Settings { omit: Some(barrier), ..small_zones() };
         let found = cut(settings, small_zoned);
         eprintln!("{barrier:?}: {} cuts, {:?}", found.cuts, found.disagreements);
         assert_ne!(found.disagreements, [] as [String; 0], "{barrier:?}");

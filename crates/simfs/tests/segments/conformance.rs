@@ -1,7 +1,7 @@
 //! The log-structured file system through the conformance suite, on a drive with zones and on one without.
 //!
-//! All cases but four: its files share no blocks; it moves a range in one go, and not in steps as long as the pace allows, like F2FS;
-//! it writes anew what is in one extent.
+//! All cases but three: its files share no blocks; like F2FS, it moves a range in one go, and not in steps as long as the pace allows; it
+//! writes anew what is slow in one extent, and so does not leave it alone.
 
 use crate::Segments;
 use crate::drives::{large_zoned, large_zones};
@@ -27,10 +27,15 @@ fn zoned() -> SimFixture<Segments> {
     SimFixture::new(Segments::new(large_zones()), large_zoned(), SLACK)
 }
 
+fn in_device() -> SimFixture<Segments> {
+    SimFixture::new(Segments::in_device(large_zones()), large_zoned(), SLACK)
+}
+
 macro_rules! conforms {
     ($($case:ident)*) => {
         mod plain { $(#[test] fn $case() { super::cases::$case(&super::plain()) })* }
         mod in_place { $(#[test] fn $case() { super::cases::$case(&super::in_place()) })* }
+        mod in_device { $(#[test] fn $case() { super::cases::$case(&super::in_device()) })* }
         mod zoned { $(#[test] fn $case() { super::cases::$case(&super::zoned()) })* }
     };
 }

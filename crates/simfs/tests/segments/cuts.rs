@@ -16,8 +16,17 @@ fn cut(
     steps: usize,
     instants: &[u64],
 ) -> (u64, u64) {
-    let kind = Segments::new(settings);
-    let found = Cuts { kind: &kind, machine, seeds, steps, instants, ends_early: true }.run();
+    cut_kind(&Segments::new(settings), machine, seeds, steps, instants)
+}
+
+fn cut_kind(
+    kind: &Segments,
+    machine: fn(u64) -> Machine,
+    seeds: Range<u64>,
+    steps: usize,
+    instants: &[u64],
+) -> (u64, u64) {
+    let found = Cuts { kind, machine, seeds, steps, instants, ends_early: true }.run();
     eprintln!("{} cuts, {} states, {} copied", found.cuts, found.states.len(), kind.copied());
     assert_eq!(found.disagreements, [] as [String; 0]);
     (found.cuts, kind.copied())
@@ -63,4 +72,26 @@ fn nothing_durable_is_lost_in_zones() {
     let settings = Settings { cleaning, ..small_zones() };
     let (_, copied) = cut(settings, small_zoned, 0..4, 60, &[0]);
     assert!(copied > 1000, "{copied} blocks copied");
+}
+
+#[test]
+fn nothing_durable_is_lost_while_the_drive_copies() {
+    let kind = Segments::in_device(small_zones());
+    let (_, copied) = cut_kind(&kind, small_zoned, 4..8, 60, &[0]);
+    assert!(copied > 1000, "{copied} blocks copied");
+}
+
+#[test]
+#[ignore = "minutes: cargo test --release -p fragmend-simfs --test segments tens_of_thousands -- --ignored --nocapture"]
+fn tens_of_thousands_of_states() {
+    let sorted = busy(Victims::FragmentationAware { candidates: 4 }, CopyOrder::Inode, 2);
+    let greedy = busy(Victims::Greedy, CopyOrder::Original, 1);
+    let discard = Discard::Blocks;
+    cut(Settings { cleaning: sorted, discard, ..small() }, tight_lossy, 100..140, 80, &[0]);
+    cut(Settings { cleaning: greedy, ..small() }, tight_lossy, 200..240, 80, &[0]);
+    cut(Settings { in_place: true, ..small() }, tight_lossy, 300..320, 80, &[0]);
+    cut(Settings { cleaning: sorted, ..small() }, small_ssd, 400..410, 60, &[0, 40_000, 250_000]);
+    cut(Settings { cleaning: sorted, ..small_zones() }, small_zoned, 500..540, 80, &[0]);
+    let in_device = Segments::in_device(Settings { cleaning: greedy, ..small_zones() });
+    cut_kind(&in_device, small_zoned, 600..640, 80, &[0]);
 }

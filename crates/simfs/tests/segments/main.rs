@@ -8,11 +8,13 @@ mod cleaner;
 mod conformance;
 mod cuts;
 mod drives;
+mod in_device;
+mod refused;
 
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
 use fragmend_simfs::machine::Machine;
-use fragmend_simfs::segments::{LogStructured, Settings};
+use fragmend_simfs::segments::{LogStructured, Primitive, Settings};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use support::Kind;
@@ -20,6 +22,7 @@ use support::Kind;
 /// A log-structured file system with these parameters.
 pub struct Segments {
     settings: Settings,
+    primitive: Primitive,
     /// The one that was mounted last, and blocks that the cleaner has copied in those before it.
     last: RefCell<Option<LogStructured>>,
     copied: Cell<u64>,
@@ -27,13 +30,23 @@ pub struct Segments {
 
 impl Segments {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, last: RefCell::default(), copied: Cell::default() }
+        let primitive = Primitive::ThroughHost;
+        Self { settings, primitive, last: RefCell::default(), copied: Cell::default() }
     }
 
-    /// Blocks that the cleaner has copied.
+    /// The same, whose drive copies by itself what is moved.
+    pub fn in_device(settings: Settings) -> Self {
+        Self { primitive: Primitive::InDevice, ..Self::new(settings) }
+    }
+
+    /// Blocks that the cleaner has copied, or the drive.
     pub fn copied(&self) -> u64 {
-        let last = self.last.borrow().as_ref().map_or(0, |last| last.counts().blocks_copied);
-        self.copied.get() + last
+        let counts = self.last.borrow().as_ref().map(LogStructured::counts).unwrap_or_default();
+        let copied = match self.primitive {
+            Primitive::ThroughHost => counts.blocks_copied,
+            Primitive::InDevice => counts.copied_in_device,
+        };
+        self.copied.get() + copied
     }
 }
 
@@ -44,6 +57,7 @@ impl Kind for Segments {
 
     fn mount(&self, machine: &Machine) -> Result<Rc<dyn FileSystem>, Error> {
         let mounted = LogStructured::mount(machine, &self.settings)?;
+        mounted.set_primitive(self.primitive)?;
         self.copied.set(self.copied());
         self.last.replace(Some(mounted.clone()));
         Ok(Rc::new(mounted))
