@@ -166,6 +166,12 @@ pub struct Summary {
     pub extents_before: u64,
     /// The number of fragments of the moved ranges after.
     pub extents_after: u64,
+    /// Free segments of the log-structured file systems before, where they report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_segments_before: Option<u64>,
+    /// The same afterwards: with what other programs have written meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_segments_after: Option<u64>,
     /// How long all of it lasted.
     #[schemars(extend("x-unit" = "seconds"))]
     pub seconds: f64,

@@ -104,6 +104,7 @@ pub fn apply(
     }));
     environment.give_way();
     let (started, before) = (environment.now(), environment.own_io());
+    let free_segments_before = free_segments(&volumes);
     let mut run = Run {
         environment,
         options,
@@ -118,6 +119,7 @@ pub fn apply(
         summary: Summary {
             schema_version: schema::DOCUMENT,
             dry_run: options.dry_run,
+            free_segments_before,
             ..Summary::default()
         },
     };
@@ -148,11 +150,18 @@ pub fn apply(
     let after = environment.own_io();
     summary.written_bytes = after.written_bytes - before.written_bytes;
     summary.read_bytes = after.read_bytes - before.read_bytes;
+    summary.free_segments_after = free_segments(&volumes);
     // Other programs may begin now, however long the report needs.
     drop(volumes);
     tell.tell(Event::Summary(summary.clone()));
     tell.catch_up(None);
     Ok(summary)
+}
+
+/// Free segments of all volumes that have any; each is one file system.
+fn free_segments(volumes: &Volumes) -> Option<u64> {
+    let free: Vec<u64> = volumes.values().filter_map(|volume| volume.free_segments()).collect();
+    (!free.is_empty()).then(|| free.iter().sum())
 }
 
 /// Checks that there is a volume for each device of the plan's files, with the block size of the plan.
