@@ -7,7 +7,7 @@ mod tell;
 use crate::environment::Environment;
 use crate::look::{Ready, already_contiguous, look};
 use crate::pace::{Pacer, Rate};
-use crate::receipt::{Event, Listener, Receipt, Start, Summary};
+use crate::receipt::{Event, FreeSegments, Listener, Receipt, Start, Summary};
 use batch::Batch;
 use fragmend_layout::{
     ByteRange, Movable, PathText, Settled, Skip, SkipReason, Target, Terms, Underway, Volume,
@@ -119,7 +119,6 @@ pub fn apply(
         summary: Summary {
             schema_version: schema::DOCUMENT,
             dry_run: options.dry_run,
-            free_segments_before,
             ..Summary::default()
         },
     };
@@ -150,7 +149,9 @@ pub fn apply(
     let after = environment.own_io();
     summary.written_bytes = after.written_bytes - before.written_bytes;
     summary.read_bytes = after.read_bytes - before.read_bytes;
-    summary.free_segments_after = free_segments(&volumes);
+    let free_segments = free_segments_before.zip(free_segments(&volumes));
+    summary.free_segments =
+        free_segments.map(|(before, after)| Box::new(FreeSegments { before, after }));
     // Other programs may begin now, however long the report needs.
     drop(volumes);
     tell.tell(Event::Summary(summary.clone()));

@@ -16,8 +16,8 @@ use crate::input::{Basis, Policy, Settings};
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
 use crate::requests::{self, Request, Shape};
-use crate::select::iodp::Places;
-use crate::select::{self, Analysed, Candidate};
+use crate::select::iodp::{self, Places, Priorities};
+use crate::select::{Analysed, Candidate, segments};
 use crate::slow::{self, Losses};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
@@ -27,7 +27,8 @@ use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use crate::wear::wear;
 use fragmend_layout::{
-    ByteRange, CostSource, FileId, FsKind, Layout, ObservedLoad, ParallelUnits, schema,
+    ByteRange, CostSource, FileId, FsKind, Layout, ObservedLoad, ParallelUnits, SegmentTable,
+    schema,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -84,8 +85,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let place_bytes = survey.part.map_or(LEAST_PLACE, |part| part.place_bytes.max(LEAST_PLACE));
     let Survey { mut files, devices, left_alone, misses, loads, ordered, .. } = survey;
     merge_same(&mut files);
-    let cleaning = (settings.policy == Policy::Segments)
-        .then(|| select::segments::choose(&files, &survey.segments, settings.budget_bytes));
+    let cleaning = cleaning(&files, &survey.segments, settings);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
     let basis = Basis::of(traced, misses, settings.assume_cold);
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum();
@@ -109,12 +109,9 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let spaces = address_spaces(&devices);
     let between = Between::of(&mut analysed, |i| spaces[&kept[i].file.device]);
     let cleaned = cleaning.as_ref().map(|cleaning| cleaning.figures.clone());
-    let Chosen { ranges, over_budget_bytes, cold, left_to_chance } = match cleaning {
-        Some(cleaning) => Chosen::of_segments(cleaning, analysed.len()),
-        None => Chosen::of(&mut analysed, &between, settings, place_bytes),
-    };
-    let priorities = (settings.policy == Policy::Iodp)
-        .then(|| select::iodp::choose(&analysed, settings.truncated()).1);
+    let chosen = cleaning.map(|cleaning| Chosen::of_segments(cleaning, analysed.len()));
+    let Chosen { ranges, over_budget_bytes, cold, left_to_chance } =
+        chosen.unwrap_or_else(|| Chosen::of(&mut analysed, &between, settings, place_bytes));
     let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
     let mut moves = moves(&ranges, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
@@ -124,7 +121,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         basis: Some(basis),
         left_shared_bytes: left_shared(&kept, &analysed, settings),
         segments: cleaned,
-        priorities,
+        priorities: priorities(&analysed, settings),
         ..sum_up(&kept, &analysed, &between, &outlooks, &cold, &moves)
     };
     unseen::enter(&mut summary, &analysed, &moves);
@@ -166,6 +163,22 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         (plan.summary.rated_share, plan.summary.wear) = wear(&plan);
     }
     (plan, curve)
+}
+
+/// What moves out of segments, by the policy for them.
+fn cleaning(
+    files: &[SurveyedFile],
+    tables: &BTreeMap<u64, SegmentTable>,
+    settings: &Settings,
+) -> Option<segments::Choice> {
+    let is_wanted = settings.policy == Policy::Segments;
+    is_wanted.then(|| segments::choose(files, tables, settings.budget_bytes))
+}
+
+/// What priorities were made of, by the policy for them.
+fn priorities(analysed: &[Analysed], settings: &Settings) -> Option<Priorities> {
+    let is_wanted = settings.policy == Policy::Iodp;
+    is_wanted.then(|| iodp::choose(analysed, settings.truncated()).1)
 }
 
 /// One replay of a file's requests, cold ones too.

@@ -147,7 +147,7 @@ fn lines(plan: &Plan) -> Vec<String> {
         ));
     }
     lines.extend(s.priorities.iter().map(priorities));
-    lines.extend(s.segments.iter().flat_map(|cleaned| segments(cleaned)));
+    lines.extend(s.segments.iter().flat_map(segments));
     lines.extend(s.cost_note.as_ref().map(|note| format!("   {}", printable(note))));
     if s.space_cost_bytes > 0 {
         let space = bytes(s.space_cost_bytes);

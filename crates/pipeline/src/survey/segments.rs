@@ -7,7 +7,7 @@ use fragmend_sys::mounts;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Reads the segments of the file systems that `paths` are on, by device number. They are synced first: the last checkpoint shows
 /// where logs are open, and blocks that are not allocated yet would be in no segment.
@@ -33,10 +33,10 @@ pub fn segments(paths: &[PathBuf]) -> Result<BTreeMap<u64, SegmentTable>, Error>
 }
 
 /// Checks that a path is on a file system that has segments.
-fn has_segments(path: &PathBuf) -> Result<(), Error> {
+fn has_segments(path: &Path) -> Result<(), Error> {
     let mount = mounts::of_path(path).map_err(Error::at(path))?;
     if fragmend_layout::FsKind::from_name(&mount.fs_type).has_segments() {
         return Ok(());
     }
-    Err(Error::NoSegments { path: path.clone(), file_system: mount.fs_type })
+    Err(Error::NoSegments { path: path.to_owned(), file_system: mount.fs_type })
 }
