@@ -169,7 +169,12 @@ impl Run {
             self.model.settle_all(Cause::Remap);
         }
         let done = self.ask(&Command::DefragLog(LogAction::Commit));
-        if self.random.below(3) == 0 && !self.protected {
+        if self.random.below(2) == 0 && !self.protected {
+            // Meanwhile others write, so that blocks with what the commit gives up are collected.
+            for _ in 0..self.random.below(24) {
+                let unit = self.units(2);
+                self.write(unit, Hint::None);
+            }
             let at = self.now + self.random.below((done - self.now).max(1));
             return self.power_cut(at);
         }
@@ -265,7 +270,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.random.below(42) {
+        match self.random.below(43) {
             0..=8 => {
                 let units = self.units(5);
                 self.write(units, Hint::None);
@@ -299,7 +304,17 @@ impl Run {
                     self.write(units, Hint::None);
                 }
             }
-            37..=39 => self.now += self.random.below(2_000_000),
+            37 => {
+                // Flushes of the log that nobody waits for, so that one compaction follows another.
+                for _ in 0..3 + self.random.below(4) {
+                    self.remap(true);
+                    let done = self.ask(&Command::DefragLog(LogAction::Flush));
+                    self.model.flush(done, Cause::Remap);
+                }
+                let at = self.now + self.random.below(6_000_000);
+                self.power_cut(at);
+            }
+            38..=40 => self.now += self.random.below(2_000_000),
             _ => {
                 let busy = self.ssd.idle_at().max(self.now + 1) - self.now;
                 let at = self.now + self.random.below(busy + 1);
@@ -363,7 +378,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> (u64, u64, u64, u64) {
 
 #[test]
 fn remaps_survive_power_cuts() {
-    let (cuts, compacted, levelled, collected) = run_all(0..500);
+    let (cuts, compacted, levelled, collected) = run_all(0..800);
     assert!(cuts > 4_000 && compacted > 1_000 && levelled > 500 && collected > 5_000);
 }
 
