@@ -31,12 +31,13 @@ fn drive(kind: u64) -> Drive {
             dies_per_channel: 2,
             blocks_per_plane: 16,
             pages_per_block: 4,
+            program_unit_bytes: if bit(8) { 4 * UNIT } else { 2 * UNIT },
             over_provisioning_per_mille: 1000,
             ..support::geometry(UNIT, 2)
         },
         timing: Timing { suspend, reads_first: bit(7), ..support::timing(UNIT) },
         buffer: BufferSpec {
-            bytes: u64::from(UNIT) * 12,
+            bytes: u64::from(UNIT) * if bit(8) { 20 } else { 12 },
             command_ns: 1_000,
             unit_ns: 100,
             protected: kind.is_multiple_of(11),
@@ -48,8 +49,9 @@ fn drive(kind: u64) -> Drive {
             copyback: bit(4),
             collection_paced: bit(6),
             wear: Wear { block_spread: 2, die_spread: 2 },
-            // 51 entries in each program of the log.
-            defrag_log_bytes: u64::from(2 * UNIT) * (2 + u64::from(bit(5))),
+            // 51 entries in each kibibyte.
+            defrag_log_bytes: u64::from(4 * UNIT) * (2 + u64::from(bit(5)))
+                / if bit(8) { 1 } else { 2 },
         },
     }
 }
