@@ -20,6 +20,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "F-fig8-9",
     source: "FragPicker, figures 8 and 9",
     about: "three policies on a file of small and large blocks, read and updated in order and in strides",
+    is_long: false,
     run,
 };
 
