@@ -6,6 +6,7 @@ mod d_fig3;
 mod d_fig4_6;
 mod d_fig7;
 mod d_fig8;
+mod f_discard;
 mod f_fig4_table1;
 mod f_fig8_9;
 mod i_example;
@@ -18,7 +19,7 @@ mod l_fig2;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 13] = [
+pub static ALL: [&Experiment; 14] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -27,6 +28,7 @@ pub static ALL: [&Experiment; 13] = [
     &d_fig12::EXPERIMENT,
     &f_fig4_table1::EXPERIMENT,
     &f_fig8_9::EXPERIMENT,
+    &f_discard::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
     &l_fig2::EXPERIMENT,

@@ -6,7 +6,7 @@
 //! The variant of a conventional defragmenter that moves only extents below 128 KiB chooses what the bypass option
 //! chooses of this file: all of the small blocks, and none of the large ones.
 
-mod synthetic;
+pub(super) mod synthetic;
 
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;

@@ -4,7 +4,8 @@
 use crate::file::FileOnDrive;
 use crate::setup::Setup;
 use fragmend_apply::{Options, Rate, Volumes, apply};
-use fragmend_flash::command::{Hint, Units};
+use fragmend_flash::command::{Command, Hint, Units};
+use fragmend_flash::device::Device;
 use fragmend_flash::host::{Host, windows};
 use fragmend_layout::{Access, FileAccesses, FileId, Op, Volume};
 use fragmend_memory::{Memory, World};
@@ -152,12 +153,8 @@ impl Synthetic {
     /// MB/s of these calls on a drive to which everything was written in the same order.
     pub fn play(&self, setup: &Setup, calls: Calls) -> f64 {
         let mut drive = setup.device();
-        let mut host = Host::new(&setup.host, &mut *drive, 0);
-        for units in self.written.iter().flat_map(|units| windows(&[*units], CALL)) {
-            host.write(&units, Hint::None).expect("room");
-        }
-        host.flush().expect("a flush");
-        let (start, file, mut bytes) = (host.wait_until_idle(), self.blocks(), 0);
+        let mut host = self.written_to(setup, &mut *drive);
+        let (start, file, mut bytes) = (host.now, self.blocks(), 0);
         for call in (0..ROUNDS).flat_map(|_| calls.starts()) {
             let extents = file.within(call, CALL);
             let done =
@@ -167,6 +164,39 @@ impl Synthetic {
         }
         host.flush().expect("a flush");
         bytes as f64 / (host.now - start) as f64 * 1e3
+    }
+
+    /// The seconds and the commands, for each GB, of discarding the file's blocks on such a drive.
+    pub fn discard(&self, setup: &Setup) -> (f64, f64) {
+        let file = self.blocks();
+        let mut extents = file.within(0, file.units());
+        extents.sort_unstable_by_key(|extent| extent.start);
+        // Blocks of different parts of the file may follow each other.
+        let mut by_place = FileOnDrive::default();
+        extents.into_iter().for_each(|extent| by_place.push(extent));
+        let mut drive = setup.device();
+        let mut host = self.written_to(setup, &mut *drive);
+        let start = host.now;
+        for units in by_place.within(0, by_place.units()) {
+            host.command(&Command::Trim(units)).expect("a place of the drive");
+        }
+        let gb = u64::from(FILE) as f64 * BLOCK as f64 / 1e9;
+        ((host.now - start) as f64 / 1e9 / gb, by_place.extents() as f64 / gb)
+    }
+
+    /// The host, once the drive is idle after everything was written to it.
+    fn written_to<'a>(
+        &self,
+        setup: &'a Setup,
+        drive: &'a mut dyn Device,
+    ) -> Host<'a, dyn Device + 'a> {
+        let mut host = Host::new(&setup.host, drive, 0);
+        for units in self.written.iter().flat_map(|units| windows(&[*units], CALL)) {
+            host.write(&units, Hint::None).expect("room");
+        }
+        host.flush().expect("a flush");
+        host.wait_until_idle();
+        host
     }
 }
 
