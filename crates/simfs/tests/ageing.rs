@@ -93,7 +93,7 @@ fn tables_agree_after_ageing() {
 }
 
 #[test]
-#[ignore = "a minute: cargo test -p fragmend-simfs --test ageing -- --ignored --nocapture"]
+#[ignore = "a minute and a half: cargo test -p fragmend-simfs --test ageing -- --ignored --nocapture"]
 fn ten_million_blocks_of_25_gigabytes() {
     age_both(10_000_000);
 }
