@@ -14,6 +14,8 @@ pub struct Experiment {
     pub source: &'static str,
     /// What it shows, in a line.
     pub about: &'static str,
+    /// Whether it needs tens of seconds of a processor: `fragmend lab run short` leaves it out, and so does CI.
+    pub is_long: bool,
     /// Runs it; the results follow from the seed alone.
     pub run: fn(seed: u64) -> Results,
 }

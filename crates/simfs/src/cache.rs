@@ -2,13 +2,15 @@
 
 use crate::file_system::Token;
 use crate::ranges::RangeSet;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// A page cache. Files are known by their inode numbers; ranges are blocks.
 #[derive(Clone, Debug)]
 pub struct PageCache {
     files: BTreeMap<u64, Cached>,
+    /// Those with dirty blocks.
+    dirty_files: BTreeSet<u64>,
     /// What was added, the oldest first; some of it may be gone, or be here twice.
     order: VecDeque<(u64, Range<u64>)>,
     /// The most blocks in memory.
@@ -29,7 +31,8 @@ struct Cached {
 impl PageCache {
     /// An empty cache of at most `limit` blocks.
     pub fn new(limit: u64) -> Self {
-        Self { files: BTreeMap::new(), order: VecDeque::new(), limit, blocks: 0, dirty: 0 }
+        let (files, dirty_files, order) = (BTreeMap::new(), BTreeSet::new(), VecDeque::new());
+        Self { files, dirty_files, order, limit, blocks: 0, dirty: 0 }
     }
 
     /// Blocks in memory.
@@ -58,8 +61,7 @@ impl PageCache {
 
     /// Files with dirty blocks, by inode number.
     pub fn dirty_files(&self) -> Vec<u64> {
-        let dirty = self.files.iter().filter(|(_, cached)| !cached.dirty.is_empty());
-        dirty.map(|(inode, _)| *inode).collect()
+        self.dirty_files.iter().copied().collect()
     }
 
     /// What a dirty block holds.
@@ -84,6 +86,7 @@ impl PageCache {
         let cached = self.files.entry(inode).or_default();
         let before = cached.dirty.len();
         cached.dirty.insert(range.clone());
+        self.dirty_files.insert(inode);
         self.dirty += cached.dirty.len() - before;
         cached.tokens.extend(range.filter_map(|block| Some((block, token(block)?))));
         self.evict();
@@ -95,6 +98,9 @@ impl PageCache {
         for part in cached.dirty.remove(range) {
             self.dirty -= part.end - part.start;
             remove_tokens(&mut cached.tokens, part);
+        }
+        if cached.dirty.is_empty() {
+            self.dirty_files.remove(&inode);
         }
     }
 

@@ -199,8 +199,8 @@ impl Machine {
     pub fn begin_read(&self, extents: &[Units]) -> Result<u64, Refused> {
         let bytes = self.bytes_of(extents);
         let ready = self.with_host(&mut |_| None, |host| {
-            let ends = host.begin(extents)?.into_iter().map(|(end, _)| end);
-            Ok(ends.fold(host.now, u64::max))
+            let ends = host.begin(extents)?;
+            Ok(ends.into_iter().map(|(end, _)| end).fold(host.now, u64::max))
         })?;
         self.0.borrow_mut().program_mut().io.read_bytes += bytes;
         Ok(ready)

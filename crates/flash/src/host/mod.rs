@@ -197,8 +197,8 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(())
     }
 
-    /// Issues the requests of a read without a call, as readahead does, and does not wait; returns when each is done, and
-    /// its units.
+    /// Issues the requests of a read without a call, as readahead does, and waits for none; returns when each is
+    /// done, and its units.
     ///
     /// # Errors
     /// Why the drive refused.

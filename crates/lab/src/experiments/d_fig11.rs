@@ -16,6 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig11",
     source: "FAST'24, figure 11",
     about: "files on one die, by fragmentation and by overwrites, and with the dies in turn",
+    is_long: false,
     run,
 };
 

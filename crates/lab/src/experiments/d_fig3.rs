@@ -15,6 +15,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig3",
     source: "FAST'24, figure 3",
     about: "a file of 8 MiB in 1 to 256 fragments, 8 MiB apart",
+    is_long: false,
     run,
 };
 

@@ -17,6 +17,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig4-6",
     source: "FAST'24, figures 4 to 6",
     about: "what splitting requests costs the host, and where",
+    is_long: false,
     run,
 };
 

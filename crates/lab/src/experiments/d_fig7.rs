@@ -20,6 +20,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig7",
     source: "FAST'24, figure 7",
     about: "what one more request costs, alone and among others",
+    is_long: false,
     run,
 };
 

@@ -19,6 +19,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig8",
     source: "FAST'24, figure 8",
     about: "reads of 4 KiB at intervals show a drive's die granularity and stripe",
+    is_long: false,
     run,
 };
 

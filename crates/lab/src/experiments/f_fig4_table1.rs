@@ -16,6 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "F-fig4-table1",
     source: "FragPicker, figure 4 and table 1",
     about: "what the size of fragments and the distance between them matter to four drives",
+    is_long: false,
     run,
 };
 

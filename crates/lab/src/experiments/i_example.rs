@@ -12,6 +12,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "I-example",
     source: "InDeF, equation 1 and figure 9",
     about: "the degrees of fragmentation of a request",
+    is_long: false,
     run,
 };
 

@@ -19,6 +19,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "I-fig3-4",
     source: "InDeF, figures 3 and 4",
     about: "reads by logical and by physical fragmentation of a request, on a zoned drive",
+    is_long: false,
     run,
 };
 

@@ -14,6 +14,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "J-fig7",
     source: "janusd, figure 7",
     about: "reads of a file by its degrees of logical and of physical fragmentation",
+    is_long: false,
     run,
 };
 

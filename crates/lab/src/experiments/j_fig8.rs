@@ -16,6 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "J-fig8",
     source: "janusd, figure 8",
     about: "the time of a read by layer, as logical fragmentation grows",
+    is_long: false,
     run,
 };
 

@@ -14,6 +14,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "L-fig2",
     source: "APSys'16, figure 2",
     about: "sequential reads by the size of fragments, on an SD card and an SSD",
+    is_long: false,
     run,
 };
 

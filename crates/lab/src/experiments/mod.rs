@@ -7,6 +7,7 @@ mod d_fig4_6;
 mod d_fig7;
 mod d_fig8;
 mod f_fig4_table1;
+mod f_fig8_9;
 mod i_example;
 mod i_fig3_4;
 mod j_fig7;
@@ -17,7 +18,7 @@ mod l_fig2;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 12] = [
+pub static ALL: [&Experiment; 13] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -25,12 +26,18 @@ pub static ALL: [&Experiment; 12] = [
     &d_fig11::EXPERIMENT,
     &d_fig12::EXPERIMENT,
     &f_fig4_table1::EXPERIMENT,
+    &f_fig8_9::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
     &l_fig2::EXPERIMENT,
     &j_fig7::EXPERIMENT,
     &j_fig8::EXPERIMENT,
 ];
+
+/// Those that need a few seconds at most.
+pub fn short() -> impl Iterator<Item = &'static Experiment> {
+    ALL.into_iter().filter(|experiment| !experiment.is_long)
+}
 
 /// The experiment of this name, in upper or lower case.
 pub fn named(name: &str) -> Option<&'static Experiment> {

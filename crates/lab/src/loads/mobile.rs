@@ -29,8 +29,10 @@ pub const DAYS: u32 = 180;
 const FULL: std::ops::RangeInclusive<u64> = 50..=83;
 /// Days between two updates of an app.
 const UPDATE_DAYS: u32 = 10;
-/// Sessions of a day.
+/// Sessions of a day, and how long each is, and a day, in nanoseconds: the file system's own clocks, as for writeback and commits, run on.
 const SESSIONS: u64 = 22;
+const SESSION_NS: u64 = 600_000_000_000;
+const DAY_NS: u64 = 86_400_000_000_000;
 /// Apps that are used in sessions; the others are only updated.
 const USED: usize = 6;
 
@@ -41,10 +43,12 @@ pub struct Habits {
     pub apps: u64,
     /// The package of an app, and again what it is compiled to.
     pub package: u64,
-    /// Databases of an app that is used.
+    /// Databases of an app.
     pub databases: usize,
-    /// Transactions of each of them in a session.
+    /// Transactions of each of them in a session with the app.
     pub transactions: u32,
+    /// Transactions of other apps, which synchronize in the background, for each file that the app in use adds to its cache.
+    pub synced: u32,
     /// Pages by which a database grows with each, at most, and pages that change.
     pub grows: u32,
     /// See `grows`.
@@ -66,6 +70,7 @@ impl Default for Habits {
             package: 32 << 20,
             databases: 2,
             transactions: 2,
+            synced: 3,
             grows: 4,
             changes: 2,
             cached: 10,
@@ -133,8 +138,7 @@ impl Phone {
                 let file = files.create(&app.package(part))?;
                 write_whole(files, file, bytes, DOWNLOAD, Access::Buffered)?;
             }
-            let databases = if number < USED { habits.databases } else { 0 };
-            for database in 0..databases {
+            for database in 0..habits.databases {
                 let file = files.create(&app.path(&format!("{database}.db")))?;
                 let journal = files.create(&app.path(&format!("{database}.db-journal")))?;
                 app.databases.push(Database { file, journal });
@@ -186,12 +190,14 @@ impl Phone {
         let each = UPDATE_DAYS as usize;
         let mut updates: VecDeque<usize> = (due as usize..self.apps.len()).step_by(each).collect();
         let sessions = self.scale.of(SESSIONS);
+        let began = files.machine().now_ns();
         for session in 0..sessions {
             let user = (u64::from(self.day) * sessions + session) as usize % USED;
             let count = updates.len().div_ceil((sessions - session) as usize);
             let now: Vec<usize> = updates.drain(..count).collect();
             all = all + self.session(files, user, &now)?;
         }
+        files.machine().wait_until(began + DAY_NS);
         self.day += 1;
         let (from, to) = (*FULL.start(), *FULL.end());
         let percent = from + (to - from) * u64::from(self.day) / u64::from(DAYS);
@@ -219,6 +225,8 @@ impl Phone {
         }
         for turn in 0..cached.max(1) {
             all = all + self.use_app(files, user, turn)?;
+            all = all + self.synchronize(files)?;
+            files.machine().spend(SESSION_NS / u64::from(cached.max(1)));
             let turns = u64::from(cached.max(1) - turn);
             let left: u64 = downloads.iter().map(|(_, _, left)| left.len()).sum();
             let mut now = left.div_ceil(turns);
@@ -233,6 +241,20 @@ impl Phone {
                     downloads.pop_front();
                 }
             }
+        }
+        Ok(all)
+    }
+
+    /// Some apps, each as likely as all others, commit a transaction in the background.
+    fn synchronize(&mut self, files: &dyn FileSystem) -> Result<Done, Error> {
+        let mut all = Done::default();
+        let Self { apps, random, habits: Habits { synced, grows, changes, .. }, .. } = self;
+        for _ in 0..*synced {
+            let app = &apps[random.below(apps.len() as u32) as usize];
+            let Some(last) = (app.databases.len() as u32).checked_sub(1) else { continue };
+            let database = &app.databases[random.within(0, last) as usize];
+            let pages = u64::from(1 + random.below((*grows).max(1)));
+            all = all + transaction(files, database, pages, *changes, random)?;
         }
         Ok(all)
     }

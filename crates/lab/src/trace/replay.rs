@@ -156,3 +156,35 @@ fn command(kind: Kind, part: ByteRange, unit_bytes: u32) -> Option<Command> {
         Kind::Flush => Some(Command::Flush),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets;
+
+    #[test]
+    fn a_folded_request_is_at_its_address_modulo_the_size() {
+        let setup = presets::named("sd-kingston").expect("a preset");
+        let device = setup.device();
+        let size = bytes_of(&*device);
+        let of = |offset: u64, bytes: u64| {
+            let request = Request { at_ns: 0, kind: Kind::Write, offset, bytes };
+            commands(&request, &*device, &setup.host)
+        };
+        let part = |start: u32, bytes: u32, offset: u32| Command::WritePart {
+            units: Units::new(start, 1),
+            bytes,
+            offset,
+            hint: Hint::None,
+        };
+        let whole = |start: u32| Command::Write {
+            units: Units::new(start, 2),
+            hint: Hint::None,
+            fua: false,
+        };
+        assert_eq!(of(5 * size + 8192 + 512, 1024), (vec![part(2, 1024, 512)], true));
+        assert_eq!(of(4096, 8192), (vec![whole(1)], false));
+        // Moved back, as it would end behind the drive's end.
+        assert_eq!(of(2 * size - 4096, 8192), (vec![whole(device.units() - 2)], true));
+    }
+}

@@ -79,8 +79,8 @@ fn beside(load: &str, trace: &str) -> (tempfile::TempDir, Result<Workload, BadFi
         {"path": "/a", "bytes": 8192, "layout": {"device": 1, "extents": [
             {"logical": 0, "physical": 409600, "length": 4096, "kind": "data"},
             {"logical": 4096, "physical": 8192, "length": 4096, "kind": "data"}]}},
-        {"path": "/b", "bytes": 4096, "layout": {"device": 1, "extents": [
-            {"logical": 0, "physical": 12288, "length": 4096, "kind": "shared"}]}}]}"#;
+        {"path": "/b", "bytes": 1048576, "layout": {"device": 1, "extents": [
+            {"logical": 0, "physical": 4194304, "length": 1048576, "kind": "shared"}]}}]}"#;
     std::fs::write(dir.path().join("scan.json"), scan).unwrap();
     std::fs::write(dir.path().join("t.csv"), trace).unwrap();
     let parsed = Workload::parse(load, &dir.path().join("load.toml"), None);
@@ -113,8 +113,10 @@ fn real_layouts_are_read_and_traces_replayed() {
     let (report, _) = load.unwrap().report(1).unwrap();
     let row = |name: &str| row_of(&report, name);
     assert_eq!((row("layout: files with data"), row("layout: extents")), (2.0, 3.0));
-    // /a with two requests, /b with one, /a again.
-    assert_eq!(row("round-robin, read: requests"), 2.0 + 1.0 + 2.0);
+    // /a with two requests, /b with one for each call, /a again.
+    assert_eq!(row("round-robin, read: requests"), 2.0 + 8.0 + 2.0);
+    // The data is in the flash: it is sensed.
+    assert!(row("round-robin, read: busiest die over an even share") >= 100.0);
     // The recorded millisecond is over before the append.
     assert!(row("round-robin, replay: time") > 1.0);
     assert_eq!(row("round-robin, replay: requests of traces"), 2.0);

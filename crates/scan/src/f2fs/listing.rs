@@ -48,7 +48,7 @@ pub fn modified(list: &str, count: usize) -> Result<Option<Vec<u64>>, &'static s
     }
     let mut times = Vec::new();
     for line in body.lines() {
-        let number = line.split_whitespace().next().and_then(|word| word.parse().ok());
+        let number = line.split_whitespace().next().and_then(|word| word.parse::<usize>().ok());
         let time = line.rsplit('|').next().map(|field| u64::from_str_radix(field.trim(), 16));
         let (Some(number), Some(Ok(time))) = (number, time) else { return Err(FOREIGN) };
         if times.len() != number {

@@ -25,6 +25,7 @@ pub(super) fn commit(state: &mut State<OfCow>) -> Result<(), Error> {
     }
     write_map(state, &inodes, &mut blocks)?;
     state.kind.head.generation += 1;
+    state.kind.head.remaps = state.marks;
     let (machine, omit) = (state.machine.clone(), state.settings.omit);
     if omit == Some(Omit::SuperLast) {
         state.kind.head.write(&machine)?;
@@ -83,8 +84,11 @@ fn leaves(state: &mut State<OfCow>, inode: u64, blocks: &mut Blocks) -> Result<(
 fn write_inode(state: &mut State<OfCow>, inode: u64, blocks: &mut Blocks) -> Result<(), Error> {
     state.kind.left.extend(state.kind.inodes.remove(&inode));
     let Some(file) = state.files.get(inode) else { return Ok(()) };
-    let contents = tables::inode(file, state.block_bytes as usize);
-    let units = place(state, contents.len() as u32)?;
+    let block = state.block_bytes as usize;
+    let (count, keeps) = (tables::inode_blocks(file, block), state.machine.keeps_content());
+    let contents = if keeps { tables::inode(file, block) } else { Vec::new() };
+    let units = place(state, count)?;
+    let contents = contents.into_iter().map(Some).chain(std::iter::repeat(None));
     blocks.extend(units.each().zip(contents));
     state.kind.inodes.insert(inode, units);
     Ok(())
@@ -100,12 +104,8 @@ fn write_map(
     let changed: BTreeSet<u64> = inodes.iter().map(|inode| inode / per_block).collect();
     for n in changed {
         let first = n * per_block;
-        let mut places: Vec<u32> = Vec::new();
-        for (inode, units) in state.kind.inodes.range(first..first + per_block) {
-            places.resize((inode - first) as usize, 0);
-            places.push(units.start);
-        }
-        let new = if places.is_empty() { 0 } else { place(state, 1)?.start };
+        let is_empty = state.kind.inodes.range(first..first + per_block).next().is_none();
+        let new = if is_empty { 0 } else { place(state, 1)?.start };
         let map = &mut state.kind.head.map;
         map.resize(map.len().max(n as usize + 1), 0);
         let old = std::mem::replace(&mut map[n as usize], new);
@@ -113,7 +113,9 @@ fn write_map(
             state.kind.left.push(Units::new(old, 1));
         }
         if new > 0 {
-            blocks.insert(new, tables::map_block(&places, state.block_bytes as usize));
+            let inodes = state.kind.inodes.range(first..first + per_block);
+            let block = || tables::map_block(first, inodes, state.block_bytes as usize);
+            blocks.insert(new, state.machine.keeps_content().then(block).flatten());
         }
     }
     Ok(())

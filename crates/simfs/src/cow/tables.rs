@@ -28,6 +28,8 @@ pub(super) struct Super {
     pub metadata_blocks: u32,
     /// The number of its commit.
     pub generation: u64,
+    /// Whether remaps of the drive belong to it, which are committed after it.
+    pub remaps: bool,
     /// The places of the blocks of the map of inodes; 0 for one without files.
     pub map: Vec<u32>,
 }
@@ -57,7 +59,8 @@ impl Super {
     /// That of an empty file system.
     pub fn new(machine: &Machine, metadata_blocks: u32) -> Self {
         let (block_bytes, blocks) = (machine.block_bytes() as u32, machine.blocks());
-        Self { magic: MAGIC, block_bytes, blocks, metadata_blocks, generation: 1, map: Vec::new() }
+        let (generation, remaps, map) = (1, false, Vec::new());
+        Self { magic: MAGIC, block_bytes, blocks, metadata_blocks, generation, remaps, map }
     }
 
     /// The newer one of the two on a drive. One that a cut has left damaged is none.
@@ -99,13 +102,20 @@ impl Super {
     }
 }
 
-/// The blocks of an inode.
-pub(super) fn inode(file: &File, block: usize) -> Vec<Bytes> {
+/// How many blocks an inode has.
+pub(super) fn inode_blocks(file: &File, block: usize) -> u32 {
+    // The record's header, two lengths and a name, generation, size; then places or extents, at their longest.
+    let rest = 8 + 3 + 3 + 2 + file.path.as_os_str().len() + 5 + 10;
+    let extents = if file.leaves.is_empty() { 14 * file.map.len() } else { 5 * file.leaves.len() };
+    (rest + extents).div_ceil(block) as u32
+}
+
+/// The content of an inode's blocks; there may be more of them than it needs.
+pub(super) fn inode(file: &File, block: usize) -> Vec<Box<[u8]>> {
     let leaves: Vec<u32> = file.leaves.places().collect();
     let pieces = if leaves.is_empty() { file.map.pieces().collect() } else { Vec::new() };
     let (path, generation, size) = (file.path.clone(), file.generation, file.stored_size);
-    let inode = Inode { path, generation, size, pieces, leaves };
-    record::pack(&inode, block).into_iter().map(Some).collect()
+    record::pack(&Inode { path, generation, size, pieces, leaves }, block)
 }
 
 /// The block of a leaf.
@@ -113,9 +123,18 @@ pub(super) fn leaf(pieces: &Vec<Piece>, block: usize) -> Bytes {
     record::pack(pieces, block).pop()
 }
 
-/// A block of the map of inodes.
-pub(super) fn map_block(places: &Vec<u32>, block: usize) -> Bytes {
-    record::pack(places, block).pop()
+/// A block of the map of inodes, from the inode `first` on.
+pub(super) fn map_block<'a>(
+    first: u64,
+    inodes: impl Iterator<Item = (&'a u64, &'a Units)>,
+    block: usize,
+) -> Bytes {
+    let mut places: Vec<u32> = Vec::new();
+    for (inode, units) in inodes {
+        places.resize((inode - first) as usize, 0);
+        places.push(units.start);
+    }
+    record::pack(&places, block).pop()
 }
 
 /// Reads what a super block refers to.
@@ -137,7 +156,6 @@ pub(super) fn read(head: &Super, machine: &Machine) -> Result<Tables, String> {
             let number = n as u64 * head.per_map_block() + m as u64;
             let first = tables.bytes(head, machine, Units::new(place, 1))?;
             let count = record::blocks(&first, block).unwrap_or(1) as u32;
-            let units = Units::new(place, count);
             let mut bytes = first;
             if count > 1 {
                 bytes.extend(tables.bytes(head, machine, Units::new(place + 1, count - 1))?);
@@ -145,6 +163,14 @@ pub(super) fn read(head: &Super, machine: &Machine) -> Result<Tables, String> {
             let inode: Inode =
                 record::unpack(&bytes).ok_or_else(|| format!("inode {number} is damaged"))?;
             let file = tables.file(head, machine, inode)?;
+            let units = Units::new(place, inode_blocks(&file, block));
+            if units.count > count {
+                add_once(
+                    &mut tables.metadata,
+                    Units::new(place + count, units.count - count),
+                    "an inode's",
+                )?;
+            }
             tables.files.insert(number, file);
             tables.inodes.insert(number, units);
         }

@@ -22,15 +22,6 @@ pub(crate) fn add_once(set: &mut RangeSet, units: Units, whose: &str) -> Result<
 }
 
 impl<K: Kind> State<K> {
-    /// Blocks that are reserved for files.
-    pub fn reserved(&self) -> u64 {
-        self.files
-            .each()
-            .filter_map(|(_, file)| file.reserved)
-            .map(|(_, run)| u64::from(run.count))
-            .sum()
-    }
-
     /// Compares the files that the last commit has put on the drive with those in memory.
     pub fn compare_files(&self, stored: &BTreeMap<u64, File>) -> Result<(), String> {
         let here = self.files.each().count();

@@ -1,4 +1,4 @@
-//! A part of a file on its way to another place: places are held, data is transferred, extents are exchanged.
+//! A part of a file on its way to another place: places are held, data is copied, extents are exchanged.
 
 use super::{Kind, State};
 use crate::error::Error;
@@ -9,27 +9,10 @@ use fragmend_layout::{FileId, Skip, SkipReason};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How data comes to its new place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Primitive {
-    /// The host reads it and writes it there.
-    #[default]
-    Copy,
-}
-
-impl Primitive {
-    /// Its name in receipts.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Copy => "copy and exchange",
-        }
-    }
-}
-
 /// A part of a file with its old and its new place, both in the order of the file and without overlap.
 pub(super) struct Transfer {
-    old: Vec<Piece>,
-    new: Vec<Piece>,
+    pub old: Vec<Piece>,
+    pub new: Vec<Piece>,
 }
 
 impl<K: Kind> State<K> {
@@ -41,10 +24,11 @@ impl<K: Kind> State<K> {
             let count = rest.min(K::LONGEST.into()) as u32;
             let goal = held.last().map_or(goal, |last| last.end());
             let Some(units) = self.space.allocate(goal, count, false) else {
-                held.into_iter().for_each(|units| self.space.let_go(units));
+                held.into_iter().for_each(|units| self.release(units));
                 return Err(Error::NoSpace);
             };
             self.space.hold(units);
+            self.donated += u64::from(units.count);
             rest -= u64::from(units.count);
             match held.last_mut().filter(|last| last.end() == units.start) {
                 Some(last) => last.count += units.count,
@@ -52,6 +36,12 @@ impl<K: Kind> State<K> {
             }
         }
         Ok(held)
+    }
+
+    /// Frees places that were held and not used.
+    pub(super) fn release(&mut self, units: Units) {
+        self.space.let_go(units);
+        self.donated -= u64::from(units.count);
     }
 
     /// The old and new places of blocks of a file, which are on the drive afterwards.
@@ -80,14 +70,8 @@ impl<K: Kind> State<K> {
         Ok(Transfer { new: moved_to(&old, places), old })
     }
 
-    /// Brings the data to its new place. It need not be durable: the commit's barrier comes before anything refers to it.
-    pub(super) fn transfer(&self, transfer: &Transfer) -> Result<(), Error> {
-        match self.primitive {
-            Primitive::Copy => self.copy(transfer),
-        }
-    }
-
-    fn copy(&self, transfer: &Transfer) -> Result<(), Error> {
+    /// Has the host read the data and write it to its new place.
+    pub(super) fn copy(&self, transfer: &Transfer) -> Result<(), Error> {
         let written = |pieces: &[Piece]| -> Vec<Units> {
             pieces.iter().filter(|piece| !piece.unwritten).map(Piece::units).collect()
         };
@@ -111,6 +95,7 @@ impl<K: Kind> State<K> {
     pub(super) fn exchange(&mut self, id: FileId, transfer: &Transfer) -> Result<(), Error> {
         for piece in &transfer.new {
             self.space.hand_over(piece.units());
+            self.donated -= u64::from(piece.count);
             self.changes.groups.extend(self.space.groups_of(piece.units()));
             let old = self.files.of_mut(id)?.map.insert(*piece);
             for old in old {

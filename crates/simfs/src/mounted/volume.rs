@@ -61,7 +61,8 @@ impl<K: Kind> Volume for Mounted<K> {
     fn free_bytes(&self) -> Result<u64, Skip> {
         let state = self.0.state.borrow();
         let freed: u64 = state.changes.freed.iter().map(|run| u64::from(run.count)).sum();
-        let free = state.space.free() + state.reserved() + freed;
+        let reserved = state.space.held().len() - state.donated;
+        let free = state.space.free() + reserved + freed;
         Ok(free.saturating_sub(state.cache.dirty_blocks() + state.spare) * state.block_bytes)
     }
 

@@ -1,9 +1,8 @@
 //! The drives of these tests: small ones that the cleaner has to work for, and ones with zones.
 
-use crate::support::drives::{SMALL_BLOCK, path};
+use crate::support::drives::{SMALL_BLOCK, flash, path};
 use crate::support::lossy::Lossy;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
-use fragmend_flash::geometry::Geometry;
+use fragmend_flash::drive::Timing;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive, Media};
 use fragmend_flash::zones::Zoned;
 use fragmend_simfs::machine::Machine;
@@ -27,50 +26,12 @@ pub fn tight_lossy(seed: u64) -> Machine {
 
 /// A zoned drive of 4 dies whose zones have `pages_per_block` pages of four units on each.
 fn zoned(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Zoned {
-    let page = 4 * unit;
-    let geometry = Geometry {
-        channels: 2,
-        dies_per_channel: 2,
-        planes_per_die: 1,
-        planes_together: false,
-        planes_read_alone: false,
-        blocks_per_plane,
-        pages_per_block,
-        flash_page_bytes: page,
-        program_unit_bytes: page,
-        mapping_unit_bytes: unit,
-        stripe_unit_bytes: page,
-        over_provisioning_per_mille: 300,
-    };
-    let timing = Timing {
-        read_ns: vec![80_000],
-        small_read_ns: Vec::new(),
-        small_read_bytes: 0,
-        page_stays: false,
-        program_ns: 700_000,
-        erase_ns: 3_000_000,
-        channel_bytes_per_second: 800 << 20,
-        channel_chunk_bytes: page,
-        channel_command_ns: 0,
-        link_bytes_per_second: 3200 << 20,
-        firmware_read_ns: 0,
-        firmware_small_read_ns: 0,
-        small_command_bytes: page,
-        firmware_busy_ns: 0,
-        suspend: None,
-        reads_first: false,
-        array_command_ns: 0,
-        trim_command_ns: 0,
-        trim_unit_ns: 0,
-    };
-    let buffer = BufferSpec {
-        bytes: u64::from(page) * 64,
-        command_ns: 2_000,
-        unit_ns: 200,
-        protected: true,
-        open_program_units: 0,
-    };
-    let drive = Drive { geometry, timing, buffer, firmware: Firmware::default() };
+    let mut drive = flash(unit, blocks_per_plane, pages_per_block);
+    drive.geometry.over_provisioning_per_mille = 300;
+    let Timing { read_ns, program_ns, erase_ns, .. } = &mut drive.timing;
+    (*read_ns, *program_ns, *erase_ns) = (vec![80_000], 700_000, 3_000_000);
+    // What a zoned drive has acknowledged, it keeps.
+    (drive.buffer.bytes, drive.buffer.protected) = (u64::from(unit) * 256, true);
     Zoned::new(&drive, 14, true).expect("a drive")
 }
 

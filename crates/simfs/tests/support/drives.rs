@@ -34,8 +34,8 @@ pub fn path() -> HostPath {
     }
 }
 
-/// An SSD of four dies, whose flash page of four units is its program unit.
-fn ssd(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
+/// A drive of four dies, whose flash page of four units is its program unit.
+pub fn flash(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
     let page = 4 * unit;
     let geometry = Geometry {
         channels: 2,
@@ -88,16 +88,26 @@ fn machine_of(drive: &Drive) -> Machine {
 
 /// A machine with an SSD of 85 MiB.
 pub fn large() -> Machine {
-    machine_of(&ssd(4096, 64, 32))
+    machine_of(&flash(4096, 64, 32))
 }
 
 /// A machine with a flash SSD of some 680 KiB in blocks of 512 bytes. Its power cuts are decided by time alone.
 pub fn small_ssd(_seed: u64) -> Machine {
-    machine_of(&ssd(SMALL_BLOCK as u32, 16, 8))
+    machine_of(&flash(SMALL_BLOCK as u32, 16, 8))
 }
 
 /// A machine with a drive of the same size that loses any part of what was not flushed.
 pub fn small_lossy(seed: u64) -> Machine {
     let drive = Lossy::new(SMALL_BLOCK as u32, SMALL_BLOCKS, seed);
     Machine::new(Box::new(drive), true, path())
+}
+
+/// A machine with an SSD of 25 GB that keeps no content.
+pub fn without_content() -> Machine {
+    let mut drive = flash(4096, 0, 256);
+    drive.geometry.over_provisioning_per_mille = 70;
+    let block_bytes = u64::from(drive.geometry.pages_per_block) * 16384;
+    drive.geometry.blocks_per_plane = (25_000_000_000_u64 * 107 / 100 / 4 / block_bytes) as u32;
+    let ssd = Ssd::new(&drive).expect("a drive");
+    Machine::new(Box::new(ssd), false, path())
 }

@@ -47,8 +47,8 @@ enum LabCommand {
 /// Options of `fragmend lab run`.
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Names of experiments, `all` of them, or files (`*.toml`) that describe loads of your own
-    #[arg(required = true, value_name = "NAME|all|FILE")]
+    /// Names of experiments, `all` of them, those that are `short`, or files (`*.toml`) that describe loads of your own
+    #[arg(required = true, value_name = "NAME|all|short|FILE")]
     names: Vec<String>,
     /// The seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 42)]
@@ -133,6 +133,7 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
     for name in &args.names {
         match name.as_str() {
             "all" => runs.extend(experiments::ALL.iter().copied().map(Run::Experiment)),
+            "short" => runs.extend(experiments::short().map(Run::Experiment)),
             file if is_file(file) => {
                 let text = input::read_text(Path::new(file), LARGEST_FILE)
                     .with_context(|| file.to_owned())?;

@@ -17,6 +17,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig12",
     source: "FAST'24, figure 12",
     about: "reads after fragmenting appends and overwrites, without and with hints",
+    is_long: false,
     run,
 };
 
