@@ -163,7 +163,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__auto)
-            opts="-y -q -h --duration --policy --budget --hot --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --yes --dry-run --watch-again --keep --json --quiet --help"
+            opts="-y -q -h --duration --policy --budget --hot --truncate --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --yes --dry-run --watch-again --keep --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -174,7 +174,7 @@ _fragmend() {
                     return 0
                     ;;
                 --policy)
-                    COMPREPLY=($(compgen -W "gain fragpicker bypass whole-file" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "gain fragpicker bypass whole-file iodp segments" -- "${cur}"))
                     return 0
                     ;;
                 --budget)
@@ -182,6 +182,10 @@ _fragmend() {
                     return 0
                     ;;
                 --hot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --truncate)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -607,7 +611,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__plan)
-            opts="-t -o -q -h --trace --slow --output --measure --policy --budget --hot --min-gain --assume-cold --rated-writes --unshare --picture --top --check --json --quiet --help"
+            opts="-t -o -q -h --trace --slow --output --measure --policy --budget --hot --truncate --min-gain --assume-cold --rated-writes --unshare --picture --top --check --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -634,7 +638,7 @@ _fragmend() {
                     return 0
                     ;;
                 --policy)
-                    COMPREPLY=($(compgen -W "gain fragpicker bypass whole-file" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "gain fragpicker bypass whole-file iodp segments" -- "${cur}"))
                     return 0
                     ;;
                 --budget)
@@ -642,6 +646,10 @@ _fragmend() {
                     return 0
                     ;;
                 --hot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --truncate)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

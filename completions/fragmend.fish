@@ -64,15 +64,18 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l force -d 'R
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s t -l trace -d 'The trace of `fragmend record`; needed by the policies `fragpicker` and `gain`' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s t -l trace -d 'The trace of `fragmend record`; needed by the policies `fragpicker`, `gain` and `iodp`' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l slow -d 'What `fragmend probe --json FILE` has printed of a file: its ranges that are in one extent and yet slow are considered, too, and written anew where that is worth it. May be given more than once. Without a trace, one read of these files is planned for' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s o -l output -d 'The plan file to write (JSON); without it, only the summary is printed' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'The most time saved for the bytes written'
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
-whole-file\t'Every fragmented file, whole; needs no trace'"
+whole-file\t'Every fragmented file, whole; needs no trace'
+iodp\t'Accessed ranges by how fragmented and how often read they are, as InDeF chooses them'
+segments\t'Fragmented segments of an F2FS, emptied file by file, so that files become contiguous and segments free; needs no trace, and root'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and of plan --check, contains 16' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l truncate -d 'Leave out so many per cent of the accessed ranges, those of the lowest priority: of the policy iodp, and 30 if it is not given' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Seconds that a move must save per GiB that it writes, in one replay of what was recorded. By default a sixteenth of the time that the device itself needs to read and write a GiB, so that a move has paid for itself after sixteen such replays: 0.04 s on an NVMe drive, 0.2 s on a SATA one, 0.9 s on a disk, 1.4 s on a memory card' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l rated-writes -d 'What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes. Drives that keep an account of their wear (NVMe, many SATA drives) are asked for it in any case, where this is run as root' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l picture -d 'Draw what each amount of writing would save to this file (SVG)' -r -F
@@ -99,9 +102,12 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l duration -d '
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'The most time saved for the bytes written'
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
-whole-file\t'Every fragmented file, whole; needs no trace'"
+whole-file\t'Every fragmented file, whole; needs no trace'
+iodp\t'Accessed ranges by how fragmented and how often read they are, as InDeF chooses them'
+segments\t'Fragmented segments of an F2FS, emptied file by file, so that files become contiguous and segments free; needs no trace, and root'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l budget -d 'Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and of plan --check, contains 16' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l truncate -d 'Leave out so many per cent of the accessed ranges, those of the lowest priority: of the policy iodp, and 30 if it is not given' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d 'Seconds that a move must save per GiB that it writes, in one replay of what was recorded. By default a sixteenth of the time that the device itself needs to read and write a GiB, so that a move has paid for itself after sixteen such replays: 0.04 s on an NVMe drive, 0.2 s on a SATA one, 0.9 s on a disk, 1.4 s on a memory card' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rated-writes -d 'What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes. Drives that keep an account of their wear (NVMe, many SATA drives) are asked for it in any case, where this is run as root' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r

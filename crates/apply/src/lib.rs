@@ -25,5 +25,5 @@ pub mod run;
 pub use environment::{Environment, OwnIo};
 pub use measurement::Measurement;
 pub use pace::Rate;
-pub use receipt::{Event, Listener, Outcome, Receipt, Skipped, Summary};
+pub use receipt::{Event, FreeSegments, Listener, Outcome, Receipt, Skipped, Summary};
 pub use run::{ApplyError, Options, Volumes, apply};

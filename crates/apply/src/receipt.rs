@@ -131,6 +131,15 @@ pub struct Skipped {
     pub bytes: u64,
 }
 
+/// Segments without a valid block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FreeSegments {
+    /// Before anything moved.
+    pub before: u64,
+    /// At the end, with what other programs have written meanwhile.
+    pub after: u64,
+}
+
 /// What it came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
@@ -166,6 +175,9 @@ pub struct Summary {
     pub extents_before: u64,
     /// The number of fragments of the moved ranges after.
     pub extents_after: u64,
+    /// Free segments of the log-structured file systems, where they report them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_segments: Option<Box<FreeSegments>>,
     /// How long all of it lasted.
     #[schemars(extend("x-unit" = "seconds"))]
     pub seconds: f64,

@@ -7,7 +7,7 @@ mod tell;
 use crate::environment::Environment;
 use crate::look::{Ready, already_contiguous, look};
 use crate::pace::{Pacer, Rate};
-use crate::receipt::{Event, Listener, Receipt, Start, Summary};
+use crate::receipt::{Event, FreeSegments, Listener, Receipt, Start, Summary};
 use batch::Batch;
 use fragmend_layout::{
     ByteRange, Movable, PathText, Settled, Skip, SkipReason, Target, Terms, Underway, Volume,
@@ -104,6 +104,7 @@ pub fn apply(
     }));
     environment.give_way();
     let (started, before) = (environment.now(), environment.own_io());
+    let free_segments_before = free_segments(&volumes);
     let mut run = Run {
         environment,
         options,
@@ -148,11 +149,20 @@ pub fn apply(
     let after = environment.own_io();
     summary.written_bytes = after.written_bytes - before.written_bytes;
     summary.read_bytes = after.read_bytes - before.read_bytes;
+    let free_segments = free_segments_before.zip(free_segments(&volumes));
+    summary.free_segments =
+        free_segments.map(|(before, after)| Box::new(FreeSegments { before, after }));
     // Other programs may begin now, however long the report needs.
     drop(volumes);
     tell.tell(Event::Summary(summary.clone()));
     tell.catch_up(None);
     Ok(summary)
+}
+
+/// Free segments of all volumes that have any; each is one file system.
+fn free_segments(volumes: &Volumes) -> Option<u64> {
+    let free: Vec<u64> = volumes.values().filter_map(|volume| volume.free_segments()).collect();
+    (!free.is_empty()).then(|| free.iter().sum())
 }
 
 /// Checks that there is a volume for each device of the plan's files, with the block size of the plan.

@@ -81,14 +81,14 @@ impl Moves {
     }
 }
 
-/// Plans to defragment every fragmented file below `root`, in short ranges: where a range moves as
-/// a whole, a file is half moved only between two of them.
+/// Plans by a policy what to move of the files below `root`, in short ranges: where a range moves as a whole, a file is
+/// half moved only between two of them.
 ///
 /// # Panics
 /// When there is no plan.
-pub fn plan(root: &Path, plan: &Path) -> PathBuf {
+pub fn plan(root: &Path, policy: &str, plan: &Path) -> PathBuf {
     let mut command = Command::new(tools::fragmend());
-    command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(plan);
+    command.args(["plan", "--quiet", "--policy", policy, "-o"]).arg(plan);
     finish(command.arg(root.join(MENDED))).expect(&[0, 2]);
     let mut made: Value = serde_json::from_slice(&fs::read(plan).expect("a plan")).expect("JSON");
     for file in made["files"].as_array_mut().expect("its files") {

@@ -41,6 +41,8 @@ pub struct Scenario {
     pub fallback: Option<(&'static str, &'static [&'static str])>,
     /// Whether the users of a file after its move keep it open, so that no lease is granted.
     pub keeps_open: bool,
+    /// The policy by which it is planned what moves.
+    pub policy: &'static str,
     /// The role of a second disk, if there is one.
     pub second: Option<Second>,
 }
@@ -272,6 +274,7 @@ pub const fn engine(
         expects,
         fallback: None,
         keeps_open: false,
+        policy: "whole-file",
         second: None,
     }
 }
@@ -335,6 +338,10 @@ pub static FORCED: Scenario = Scenario {
     ..engine("ext4-forced", &EXT4, EXT4_SIZE, BY_EXT4)
 };
 
+/// F2FS, where what moves is what empties segments.
+pub static SEGMENTS: Scenario =
+    Scenario { policy: "segments", ..in_guest(engine("f2fs-segments", &F2FS, F2FS_SIZE, BY_F2FS)) };
+
 /// File systems that promise too little, so that `fragmend` requires `--force`; and what they lose by
 /// themselves. Measured: without a mover, too, files made just before a cut hold bytes of deleted files. On
 /// XFS, log recovery sometimes cannot replay a swap.
@@ -352,7 +359,8 @@ pub static LOOSE: [Scenario; 3] = [
 
 /// The scenario with this name: one of those above, or a cell of the matrix.
 pub fn named(name: &str) -> Option<&'static Scenario> {
-    let known = ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).chain([&FORCED]);
+    let known =
+        ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).chain([&FORCED, &SEGMENTS]);
     known.into_iter().find(|scenario| scenario.name == name).or_else(|| matrix::named(name))
 }
 

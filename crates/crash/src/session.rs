@@ -128,7 +128,7 @@ pub fn run(scenario: &'static Scenario, seed: u64, dir: &Path, nodes: Nodes, soa
         freeze(&root);
     }
     let fragmend = matches!(scenario.mover, Mover::Fragmend(_));
-    let plan = fragmend.then(|| apply::plan(&root, &inside("plan.json")));
+    let plan = fragmend.then(|| apply::plan(&root, scenario.policy, &inside("plan.json")));
     let marks = Marks::open(nodes.marks).expect("a place for marks");
     let say = |mark| marks.write(&mark).expect("the log");
     say(Mark::Recording);

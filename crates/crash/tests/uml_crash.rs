@@ -16,3 +16,14 @@ engines! {
 fn uml_cuts_lose_nothing_where_nothing_is_moved() {
     lose_nothing_alone(true);
 }
+
+#[test]
+fn uml_cuts_lose_nothing_while_segments_are_emptied() {
+    loses_nothing("f2fs-segments", 40, 3);
+}
+
+#[test]
+#[ignore = "lasts minutes: cargo test -p fragmend-crash --test uml_crash -- --ignored segments"]
+fn uml_300_cuts_lose_nothing_while_segments_are_emptied() {
+    (4..6).for_each(|seed| loses_nothing("f2fs-segments", 150, seed));
+}

@@ -16,7 +16,7 @@ pub mod profile;
 pub mod replay;
 pub mod target;
 
-use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, FsKind, WindowEnds};
+use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, FsKind, ParallelUnits, WindowEnds};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts;
 use std::io;
@@ -30,7 +30,7 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
     let device = BlockDevice::under(path, dev)?;
     let queue = device.queue()?;
     let max_request_bytes = queue.max_request_bytes.max(4096);
-    let (cost, cost_note) = cost(&device, queue.rotational);
+    let (cost, cost_note, parallel_units) = cost(&device, queue.rotational);
     // Readahead 0 means none: each read is a request of its own, of one page at least.
     Ok(DeviceProfile {
         name: device.name(),
@@ -43,23 +43,30 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
             max_request_bytes
         },
         window_ends: window_ends(&mounts::of_path(path)?.fs_type),
+        parallel_units,
         cost,
         cost_note,
     })
 }
 
-/// What reads cost on a device: by its kept profile, or else by a guess, with the reason if the profile that is kept
+/// What reads cost on a device, and its units that work side by side: by its kept profile, or else by a guess, with the reason if the profile that is kept
 /// cannot be used, or with what must be said of it. What was observed while a trace was recorded replaces a guess later, when it is planned from
 /// (`fragmend_plan::costs`).
-fn cost(device: &BlockDevice, rotational: bool) -> (CostModel, Option<String>) {
-    let guessed = || CostModel::guessed(DeviceKind::of(&device.name(), rotational));
+fn cost(
+    device: &BlockDevice,
+    rotational: bool,
+) -> (CostModel, Option<String>, Option<ParallelUnits>) {
+    let guessed = |why| (CostModel::guessed(DeviceKind::of(&device.name(), rotational)), why, None);
     match profile::stored(device, &profile::directory(None)) {
         Ok(Some(profile)) => match profile.caveat() {
-            Ok(caveat) => (profile.costs, caveat),
-            Err(why) => (guessed(), Some(why)),
+            Ok(caveat) => {
+                let units = profile.parallel_units();
+                (profile.costs, caveat, units)
+            }
+            Err(why) => guessed(Some(why)),
         },
-        Ok(None) => (guessed(), None),
-        Err(unusable) => (guessed(), Some(unusable.to_string())),
+        Ok(None) => guessed(None),
+        Err(unusable) => guessed(Some(unusable.to_string())),
     }
 }
 

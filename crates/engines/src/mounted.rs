@@ -14,12 +14,13 @@ use fragmend_layout::{
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::again::{self, Lost};
+use fragmend_sys::block::BlockDevice;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::is_leased;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::root::Root;
-use fragmend_sys::{cache, handle, signals, writeback};
+use fragmend_sys::{cache, f2fs, handle, signals, writeback};
 use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -153,6 +154,11 @@ impl Volume for Mounted {
 
     fn profile(&self) -> Option<DeviceProfile> {
         fragmend_device::under(self.root.point(), self.dev).ok()
+    }
+
+    fn free_segments(&self) -> Option<u64> {
+        let device = BlockDevice::from_dev(self.dev).ok().filter(|_| self.kind.has_segments())?;
+        f2fs::segments(&device.name()).ok().map(|segments| segments.free)
     }
 
     fn files(&self, visit: &mut dyn FnMut(&Path, Result<FileId, Skip>)) -> Result<(), Skip> {

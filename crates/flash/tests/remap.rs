@@ -176,3 +176,36 @@ fn physical_defragmentation_spreads_a_file_over_the_dies() {
     assert!(busy.len() == 4 && busy.iter().all(|ns| *ns > 0));
     ssd.audit().expect("tables that agree");
 }
+
+/// A commit is written with all that it commits, or not at all, also where that needs several programs.
+#[test]
+fn a_commit_is_there_as_a_whole() {
+    let mut ssd = written(80);
+    let moves: Vec<(u32, u32)> = (0..6).map(|n| (n, 100 + n)).collect();
+    let remap_all = |ssd: &mut Ssd, moves: &[(u32, u32)]| {
+        for (from, to) in moves {
+            ask(ssd, &remap(Units::new(*from, 1), *to, false));
+        }
+    };
+    remap_all(&mut ssd, &moves[..3]);
+    for n in 0..60 {
+        ask(&mut ssd, &remap(Units::new(10 + n, 1), 110 + n, true));
+    }
+    remap_all(&mut ssd, &moves[3..]);
+    let start = ssd.idle_at();
+    let end = ssd.submit(start, &log(LogAction::Commit)).expect("a commit").done_ns;
+    let mut outcomes = [0, 0];
+    for at in (start..end + 20_000).step_by(10_000) {
+        let mut cut = ssd.clone();
+        cut.power_cut(at);
+        if !is_committed(&mut cut) {
+            ask(&mut cut, &log(LogAction::Discard));
+        }
+        let there = moves.iter().filter(|(from, to)| found(&cut, *to) == *from as u8 + 1).count();
+        let undone = moves.iter().filter(|(from, _)| found(&cut, *from) == *from as u8 + 1).count();
+        assert!(matches!((there, undone), (6, 0) | (0, 6)), "at {at}: {there}, {undone}");
+        assert!(there == 6 || at < end, "it was done");
+        outcomes[usize::from(there == 6)] += 1;
+    }
+    assert!(outcomes[0] > 20 && outcomes[1] > 0, "{outcomes:?}");
+}

@@ -35,7 +35,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
@@ -43,6 +43,7 @@ pub const TARGETS: [Target; 16] = [
     target("record", targets::record::run),
     target("ext4-image", targets::ext4::image),
     target("ext4-tree", targets::ext4::tree),
+    target("f2fs", targets::f2fs::f2fs),
     target("fiemap", targets::ioctls::fiemap),
     target("btrfs", targets::ioctls::btrfs),
     target("xfs", targets::ioctls::xfs),

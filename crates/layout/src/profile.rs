@@ -1,7 +1,7 @@
 //! What planning knows of a device: the settings of its queue, as the kernel reports them, and what reads cost on it.
 //! `fragmend-device` makes it.
 
-use crate::{CostModel, DeviceKind};
+use crate::{CostModel, DeviceKind, ParallelUnits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,9 @@ pub struct DeviceProfile {
     pub longest_window_bytes: u64,
     /// Where readahead windows end.
     pub window_ends: WindowEnds,
+    /// The units that work side by side, if a probe has found them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel_units: Option<ParallelUnits>,
     /// What reads cost.
     pub cost: CostModel,
     /// Why that is not what was probed, if a probe is kept that cannot be used, or what must be said of it if it is
@@ -46,6 +49,9 @@ struct InFile {
     /// Where readahead windows end.
     #[serde(default)]
     window_ends: WindowEnds,
+    /// The units that work side by side, if a probe has found them.
+    #[serde(default)]
+    parallel_units: Option<ParallelUnits>,
     /// What reads cost; without it, what is guessed by the kind of the device.
     #[serde(default)]
     cost: Option<CostModel>,
@@ -62,6 +68,7 @@ impl From<InFile> for DeviceProfile {
             rotational: file.rotational,
             longest_window_bytes: file.longest_window_bytes,
             window_ends: file.window_ends,
+            parallel_units: file.parallel_units,
             cost_note: None,
         }
     }
@@ -97,6 +104,7 @@ impl DeviceProfile {
             rotational: false,
             longest_window_bytes: Self::LONGEST_WITHOUT_QUEUE,
             window_ends: WindowEnds::default(),
+            parallel_units: None,
             cost: CostModel::guessed(DeviceKind::Flash),
             cost_note: None,
         }

@@ -113,7 +113,7 @@ pub fn by_cost_benefit(sections: &[Section], section_blocks: u32) -> Vec<usize> 
     let benefit = |section: &Section| {
         let used = u128::from(section.valid) * 100 / u128::from(section_blocks.max(1));
         let newer = section.modified.map_or(0, |at| u128::from(at.clamp(first, last) - first));
-        let age = if span == 0 { 100 } else { 100 - newer * 100 / span };
+        let age = 100 - (newer * 100).checked_div(span).unwrap_or(0);
         100 * 100u128.saturating_sub(used) * age / (100 + used)
     };
     let mut order: Vec<usize> = (0..sections.len()).collect();

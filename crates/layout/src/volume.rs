@@ -21,6 +21,10 @@ pub trait Volume {
     fn profile(&self) -> Option<DeviceProfile> {
         None
     }
+    /// Segments without a valid block; `None` where it has no segments, or does not report them.
+    fn free_segments(&self) -> Option<u64> {
+        None
+    }
     /// Shows every regular file once to `visit`, with a path that leads to it, or why it cannot be examined.
     ///
     /// # Errors

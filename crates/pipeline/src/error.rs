@@ -3,6 +3,7 @@
 use fragmend_apply::run::ApplyError;
 use fragmend_engines::{Refused, Unready};
 use fragmend_scan::ScanError;
+use fragmend_scan::f2fs::Unread;
 use fragmend_trace::TraceError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,22 @@ pub enum Error {
         path: String,
         /// Why nothing can be moved there.
         why: String,
+    },
+    /// The policy is for file systems that write data in segments.
+    #[error("{}: {file_system} has no segments to clean; the policy segments is for F2FS", path.display())]
+    NoSegments {
+        /// As given.
+        path: PathBuf,
+        /// The type of its file system.
+        file_system: String,
+    },
+    /// The segments of a file system cannot be read.
+    #[error("{}: its segments are not known: {source}", path.display())]
+    Segments {
+        /// As given.
+        path: PathBuf,
+        /// Why.
+        source: Unread,
     },
     /// A file system cannot be mended.
     #[error(transparent)]

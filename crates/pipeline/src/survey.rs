@@ -6,6 +6,7 @@
 
 mod mounted;
 mod observed;
+mod segments;
 mod slow;
 
 use crate::{Error, Event, Observer};
@@ -19,6 +20,7 @@ use fragmend_sys::{btrfs, root};
 use fragmend_trace::{DeviceMeta, FileAccesses, Meta, Order, Sampling, Trace};
 use mounted::{FoundFile, MOST_HINTS, Mounts, SurveyedMount};
 use rustix::fs::{Mode, OFlags};
+pub use segments::segments;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -31,6 +31,9 @@ pub fn choose(files: &[Analysed], between: &Between, settings: &Settings) -> (Ve
         Policy::WholeFile => cut(select::whole_file::choose(files)),
         Policy::Bypass => cut(select::bypass::choose(files)),
         Policy::Fragpicker => cut(select::fragpicker::choose(files)),
+        Policy::Iodp => cut(select::iodp::choose(files, settings.truncated()).0),
+        // Chosen by the segments' tables, before files are analysed.
+        Policy::Segments => (0, Vec::new()),
     };
     let left_out = wanted.saturating_sub(bytes(&chosen));
     (chosen, left_out)

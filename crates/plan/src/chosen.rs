@@ -8,7 +8,7 @@ use crate::halves;
 use crate::heat;
 use crate::input::{Policy, Settings};
 use crate::requests::Request;
-use crate::select::{Analysed, Candidate, fragpicker};
+use crate::select::{Analysed, Candidate, fragpicker, segments};
 use crate::slow::with_slow;
 use crate::unseen;
 
@@ -25,6 +25,12 @@ pub struct Chosen {
 }
 
 impl Chosen {
+    /// What of `files` files moves out of segments.
+    pub fn of_segments(choice: segments::Choice, files: usize) -> Self {
+        let segments::Choice { ranges, over_budget_bytes, .. } = choice;
+        Self { ranges, over_budget_bytes, cold: vec![Vec::new(); files], left_to_chance: false }
+    }
+
     /// Chooses by the counts of files.
     fn by_counts(analysed: &mut [Analysed], between: &Between, settings: &Settings) -> Self {
         let cold = fragpicker::cool(analysed, settings.hot_fraction);

@@ -2,6 +2,7 @@
 
 use crate::file::{PlannedFile, PlannedRange};
 use crate::fragments::Bill;
+use crate::input::Policy;
 use crate::make::Kept;
 use crate::parallel;
 use crate::select::Analysed;
@@ -9,12 +10,13 @@ use crate::source::MOST_RANGES;
 use fragmend_layout::{ByteRange, Layout};
 use std::cmp::Reverse;
 
-/// The planned files. Those that save most time come first, so that an interrupted apply has done the best part.
+/// The planned files. Those that save most time come first, so that an interrupted apply has done the best part; what moves out of
+/// segments goes to the log in the order of inodes.
 pub fn entries(
     files: Vec<Kept>,
     analysed: Vec<Analysed>,
     moves: Vec<Vec<ByteRange>>,
-    traced: bool,
+    (traced, policy): (bool, Policy),
 ) -> Vec<PlannedFile> {
     // File by file, so that the memory of each analysis is freed before the next file is planned.
     let files = files.into_iter().zip(analysed).zip(moves);
@@ -33,7 +35,8 @@ pub fn entries(
         },
     );
     let mut planned: Vec<(u128, PlannedFile)> = planned.into_iter().flatten().collect();
-    planned.sort_by_key(|(saved, file)| (Reverse(*saved), file.file));
+    let by_inode = policy == Policy::Segments;
+    planned.sort_by_key(|(saved, file)| (Reverse(if by_inode { 0 } else { *saved }), file.file));
     planned.into_iter().map(|(_, file)| file).collect()
 }
 

@@ -3,7 +3,9 @@
 //! Nothing in it is believed when it is applied. Neighbours: [`crate::source`] reads it file by file, `check`
 //! checks whether it makes sense.
 
+use crate::cleaned::Cleaned;
 use crate::input::{Basis, Settings};
+use crate::select::iodp::Priorities;
 use crate::source::Mark;
 use crate::verdict::Why;
 use crate::wear::Wear;
@@ -260,6 +262,12 @@ pub struct Summary {
     #[schemars(extend("x-unit" = "seconds"))]
     #[serde(default)]
     pub min_gain_s_per_gib: f64,
+    /// What becomes of segments, by the policy for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segments: Option<Cleaned>,
+    /// What priorities were made of, by the policy `iodp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priorities: Option<Priorities>,
     /// Whether mending is worth it.
     pub worth: bool,
     /// Why it is not.

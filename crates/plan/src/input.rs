@@ -16,14 +16,18 @@ pub enum Policy {
     /// The most time saved for the bytes written.
     #[default]
     Gain,
+    /// Accessed, fragmented ranges, by how fragmented and how often read they are (InDeF, equation 2).
+    Iodp,
+    /// Fragmented segments of a log-structured file system, emptied file by file (APSys'16). Needs no trace.
+    Segments,
 }
 
 impl Policy {
     /// Whether it can choose only from accesses that were seen.
     pub fn needs_trace(self) -> bool {
         match self {
-            Self::Fragpicker | Self::Gain => true,
-            Self::Bypass | Self::WholeFile => false,
+            Self::Fragpicker | Self::Gain | Self::Iodp => true,
+            Self::Bypass | Self::WholeFile | Self::Segments => false,
         }
     }
 }
@@ -38,6 +42,10 @@ pub struct Settings {
     pub budget_bytes: Option<u64>,
     /// Consider only this hottest fraction of the accessed windows, 0 to 1.
     pub hot_fraction: f64,
+    /// Leave out so many per cent of the accessed ranges, those of the lowest priority; of the policy `iodp` alone, and 30 without
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncate_percent: Option<f64>,
     /// Seconds that a move must save, in one replay of what was recorded, per GiB that it writes. Without it: a
     /// sixteenth of the time that the device itself needs to read and write a GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,6 +61,13 @@ pub struct Settings {
     pub unshare: bool,
 }
 
+impl Settings {
+    /// The per cent of ranges that the policy `iodp` leaves out.
+    pub fn truncated(&self) -> f64 {
+        self.truncate_percent.unwrap_or(crate::select::iodp::TRUNCATED)
+    }
+}
+
 impl Default for Settings {
     /// All accesses hot, no budget, and a move that pays for itself within sixteen replays
     /// ([`REPLAYS`](crate::costs::REPLAYS)): then the time that programs have waited less is as long as the time for
@@ -62,6 +77,7 @@ impl Default for Settings {
             policy: Policy::Gain,
             budget_bytes: None,
             hot_fraction: 1.0,
+            truncate_percent: None,
             min_gain_s_per_gib: None,
             assume_cold: false,
             rated_writes_bytes: None,

@@ -30,6 +30,7 @@
 //! | [`select`] | the policies |
 //! | `choose` | what a policy wants, judged by the costs themselves |
 //! | `chosen` | what of it is to be moved |
+//! | [`cleaned`] | what becomes of segments |
 //! | `explain` | chosen ranges with their figures and reasons |
 //! | [`verdict`] | whether the plan is worth it, and why not |
 //! | [`curve`](mod@curve) | bytes against time |
@@ -47,6 +48,7 @@ mod chance;
 mod check;
 mod choose;
 mod chosen;
+pub mod cleaned;
 mod costs;
 pub mod curve;
 mod cut;
@@ -78,6 +80,7 @@ pub mod ways;
 pub mod wear;
 
 pub use check::Totals;
+pub use cleaned::Cleaned;
 pub use costs::{OneMore, Timed, in_flight_of_streams};
 pub use curve::CurvePoint;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
@@ -87,6 +90,7 @@ pub use input::{Basis, Policy, Settings};
 pub use make::{make, with_curve};
 pub use recorded::RecordedReads;
 pub use requests::Request;
+pub use select::iodp::Priorities;
 pub use slow::{SlowFile, SlowRange};
 pub use source::{PlanFile, PlanSource};
 pub use survey::{Part, Survey, SurveyedFile};

@@ -16,7 +16,8 @@ use crate::input::{Basis, Policy, Settings};
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
 use crate::requests::{self, Request, Shape};
-use crate::select::{Analysed, Candidate};
+use crate::select::iodp::{self, Places, Priorities};
+use crate::select::{Analysed, Candidate, segments};
 use crate::slow::{self, Losses};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
@@ -25,7 +26,10 @@ use crate::unseen;
 use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use crate::wear::wear;
-use fragmend_layout::{ByteRange, CostSource, FileId, FsKind, Layout, ObservedLoad, schema};
+use fragmend_layout::{
+    ByteRange, CostSource, FileId, FsKind, Layout, ObservedLoad, ParallelUnits, SegmentTable,
+    schema,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,38 +83,35 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
     let thinned = Thinned::of(&survey);
     let place_bytes = survey.part.map_or(LEAST_PLACE, |part| part.place_bytes.max(LEAST_PLACE));
-    let Survey {
-        mut files,
-        devices,
-        left_alone,
-        misses,
-        loads,
-        recorded,
-        unread,
-        ordered,
-        timed,
-        drives,
-        ..
-    } = survey;
+    let Survey { mut files, devices, left_alone, misses, loads, ordered, .. } = survey;
     merge_same(&mut files);
+    let cleaning = cleaning(&files, &survey.segments, settings);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
     let basis = Basis::of(traced, misses, settings.assume_cold);
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum();
     let one_thread = one_thread(&files, basis, ordered);
-    let mut costs = costs_of(&devices, &loads, &timed, &one_thread, settings);
+    let mut costs = costs_of(&devices, &loads, &survey.timed, &one_thread, settings);
+    let units = units_of(&devices, settings.policy);
     // Accesses and extents need most of the memory: they are freed file by file.
     let both = parallel::map_owned(files, |file| {
         let costs = costs[&file.layout.file.device].clone();
-        analyse(file, basis, settings, costs)
+        let units = units.get(&file.layout.file.device).copied();
+        analyse(file, basis, settings, costs, units)
     });
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = both.into_iter().unzip();
-    let others = Observed { loads, recorded, misses }.enter(&mut costs, &kept, &mut analysed);
+    let others = Observed { loads, recorded: survey.recorded, misses }.enter(
+        &mut costs,
+        &kept,
+        &mut analysed,
+    );
     analysed.iter_mut().filter(|f| !f.slow.is_empty()).for_each(|f| f.slow = slow::weigh(f));
 
     let spaces = address_spaces(&devices);
     let between = Between::of(&mut analysed, |i| spaces[&kept[i].file.device]);
+    let cleaned = cleaning.as_ref().map(|cleaning| cleaning.figures.clone());
+    let chosen = cleaning.map(|cleaning| Chosen::of_segments(cleaning, analysed.len()));
     let Chosen { ranges, over_budget_bytes, cold, left_to_chance } =
-        Chosen::of(&mut analysed, &between, settings, place_bytes);
+        chosen.unwrap_or_else(|| Chosen::of(&mut analysed, &between, settings, place_bytes));
     let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
     let mut moves = moves(&ranges, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
@@ -119,6 +120,8 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         over_budget_bytes,
         basis: Some(basis),
         left_shared_bytes: left_shared(&kept, &analysed, settings),
+        segments: cleaned,
+        priorities: priorities(&analysed, settings),
         ..sum_up(&kept, &analysed, &between, &outlooks, &cold, &moves)
     };
     unseen::enter(&mut summary, &analysed, &moves);
@@ -126,13 +129,13 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     if basis.is_traced() && costs.values().any(|c| c.seeks()) {
         note_order(&mut summary, ordered, others);
     }
-    was_timed(&mut summary, timed);
+    was_timed(&mut summary, survey.timed);
     let beside = analysed.iter().map(unseen::outlook).chain([between.outlook(&analysed)]);
     let case = Case {
         outlook: beside.chain(outlooks).sum(),
         basis,
         min_gain_s_per_gib: summary.min_gain_s_per_gib,
-        left_out: left_alone.len() as u64 + unread,
+        left_out: left_alone.len() as u64 + survey.unread,
         thinned,
         left_to_chance,
     };
@@ -148,16 +151,34 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         settings: settings.clone(),
         devices,
         summary,
-        files: entries(kept, analysed, moves, traced),
+        files: entries(kept, analysed, moves, (traced, settings.policy)),
         left_alone,
     };
-    let wear = |plan: &Plan| wear(&drives, &plan.files, settings.rated_writes_bytes);
+    let wear = |plan: &Plan| wear(&survey.drives, &plan.files, settings.rated_writes_bytes);
     (plan.summary.rated_share, plan.summary.wear) = wear(&plan);
     if fit::fit(&mut plan, LARGEST_FILE) {
+        // They were of all files.
+        plan.summary.segments = None;
         judge(&mut plan.summary, &case, file_systems_bytes);
         (plan.summary.rated_share, plan.summary.wear) = wear(&plan);
     }
     (plan, curve)
+}
+
+/// What moves out of segments, by the policy for them.
+fn cleaning(
+    files: &[SurveyedFile],
+    tables: &BTreeMap<u64, SegmentTable>,
+    settings: &Settings,
+) -> Option<segments::Choice> {
+    let is_wanted = settings.policy == Policy::Segments;
+    is_wanted.then(|| segments::choose(files, tables, settings.budget_bytes))
+}
+
+/// What priorities were made of, by the policy for them.
+fn priorities(analysed: &[Analysed], settings: &Settings) -> Option<Priorities> {
+    let is_wanted = settings.policy == Policy::Iodp;
+    is_wanted.then(|| iodp::choose(analysed, settings.truncated()).1)
 }
 
 /// One replay of a file's requests, cold ones too.
@@ -184,6 +205,12 @@ fn costs_of(
         (d.device, Arc::new(Costs { one_more, one_thread, ..costs }))
     };
     devices.iter().map(of).collect()
+}
+
+/// Of each device of which they are known, the units that work side by side, where they are asked for.
+fn units_of(devices: &[Device], policy: Policy) -> BTreeMap<u64, ParallelUnits> {
+    let wanted = devices.iter().filter(|_| policy == Policy::Iodp);
+    wanted.filter_map(|d| Some((d.device, d.profile.parallel_units?))).collect()
 }
 
 /// Of each device, the first whose places are the same: the subvolumes of a Btrfs have a number each.
@@ -375,6 +402,7 @@ fn analyse(
     basis: Basis,
     settings: &Settings,
     costs: Arc<Costs>,
+    units: Option<ParallelUnits>,
 ) -> (Kept, Analysed) {
     let SurveyedFile { path, layout, accesses, ranks, recorded, slow, .. } = file;
     let SurveyedFile { block_bytes, limits, window, .. } = file;
@@ -394,6 +422,7 @@ fn analyse(
     (analysed.apart, analysed.ways) = (settings.policy == Policy::Gain, ways);
     analysed.turns = turns;
     analysed.slow = Losses::new(slow);
+    analysed.places = units.map(|units| Places::of(&layout, units));
     let (file, size, shared) = (layout.file, layout.size, layout.shared());
     (Kept { path, file, size, block_bytes, shared }, analysed)
 }

@@ -10,7 +10,7 @@ use crate::recorded::RecordedReads;
 use crate::slow::SlowRange;
 use crate::wear::Drive;
 use fragmend_layout::{Access, FileAccesses, ObservedLoad, Recorded};
-use fragmend_layout::{DeviceLimits, DeviceProfile, Extent, Layout, Skip, Volume};
+use fragmend_layout::{DeviceLimits, DeviceProfile, Extent, Layout, SegmentTable, Skip, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -39,6 +39,8 @@ pub struct Survey {
     pub part: Option<Part>,
     /// The drives below the devices that keep an account of their wear, with what they have reported.
     pub drives: Vec<Drive>,
+    /// The segments of log-structured file systems by device number, where a policy needs them.
+    pub segments: BTreeMap<u64, SegmentTable>,
 }
 
 /// The part of all places in which a recording has what reached a device.

@@ -2,7 +2,9 @@
 
 use crate::{Unit, human};
 use fragmend_layout::{CostSource, SkipReason, printable, schema};
-use fragmend_plan::{Basis, CurvePoint, Plan, PlannedFile, PlannedRange, Summary};
+use fragmend_plan::{
+    Basis, Cleaned, CurvePoint, Plan, PlannedFile, PlannedRange, Priorities, Summary,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -144,6 +146,8 @@ fn lines(plan: &Plan) -> Vec<String> {
             count(reads)
         ));
     }
+    lines.extend(s.priorities.iter().map(priorities));
+    lines.extend(s.segments.iter().flat_map(segments));
     lines.extend(s.cost_note.as_ref().map(|note| format!("   {}", printable(note))));
     if s.space_cost_bytes > 0 {
         let space = bytes(s.space_cost_bytes);
@@ -152,6 +156,57 @@ fn lines(plan: &Plan) -> Vec<String> {
     lines.extend(s.wear.iter().flat_map(|wear| crate::wear::lines(s.rated_share, wear)));
     if s.over_budget_bytes > 0 {
         lines.push(format!("over the budget: {} more", bytes(s.over_budget_bytes)));
+    }
+    lines
+}
+
+/// What decided by priority.
+fn priorities(of: &Priorities) -> String {
+    let count = |n: u64| human(n as f64, Unit::Count);
+    let by = match (of.with_dopf, of.ranges) {
+        (0, _) => {
+            "by logical fragmentation alone, as it is not known which dies hold what (DoPF)".into()
+        }
+        (with, all) if with == all => "by logical and physical fragmentation (DoLF, DoPF)".into(),
+        (with, _) => format!(
+            "by logical fragmentation, and for {} of them by physical fragmentation too, as it is not known elsewhere which dies hold what",
+            count(with)
+        ),
+    };
+    format!(
+        "priorities: {} accessed ranges, {by}; {} of the lowest are left out",
+        count(of.ranges),
+        count(of.truncated)
+    )
+}
+
+/// What becomes of segments.
+fn segments(cleaned: &Cleaned) -> Vec<String> {
+    let count = |n: u64| human(n as f64, Unit::Count);
+    let change = match cleaned.segments_gained {
+        n if n < 0 => format!("{} more are filled", count(n.unsigned_abs())),
+        n => format!("{} gained", count(n as u64)),
+    };
+    let mut lines = vec![format!(
+        "segments: {} cleaned, {} of these become free, {change}; {} of {} valid blocks move; fragments in them: {} now, {} afterwards",
+        count(cleaned.segments_cleaned),
+        count(cleaned.segments_emptied),
+        count(cleaned.blocks_moved),
+        count(cleaned.blocks_held),
+        count(cleaned.fragments_before),
+        count(cleaned.fragments_after)
+    )];
+    if let Some(why) = &cleaned.no_age {
+        lines.push(format!(
+            "   their age is not known, and victims are chosen by valid blocks alone: {}",
+            printable(why)
+        ));
+    }
+    if cleaned.left_for_space_bytes > 0 {
+        let bytes = human(cleaned.left_for_space_bytes as f64, Unit::Bytes);
+        lines.push(format!(
+            "   {bytes} are left for now, as too few segments are free: plan again afterwards"
+        ));
     }
     lines
 }

@@ -16,7 +16,7 @@ use crate::probe::area::Content;
 use crate::probe::clock::ClockKind;
 use crate::probe::intervals::CannotTell;
 use crate::probe::stripe::AtDistance;
-use fragmend_layout::{CostModel, CostSource, RequestCost, schema};
+use fragmend_layout::{CostModel, CostSource, ParallelUnits, RequestCost, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,9 @@ pub struct AtInterval {
     /// Throughput in MB (10^6 bytes) a second.
     pub mb_per_second: f64,
 }
+
+/// No drive has more dies than this.
+const MOST_UNITS: u32 = 1 << 14;
 
 /// What a probe found out about a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -170,6 +173,16 @@ impl Profile {
                 .push("by the clock of the drive of the lab that it is, not by that on the wall");
         }
         Ok((!caveats.is_empty()).then(|| caveats.join("; and ")))
+    }
+
+    /// The units of the device that work side by side, if both of their measures are known: a stripe is one turn of all of them. Data is
+    /// on them by its address, as it was where the probe has read; on drives that place data by when it is written, that goes for
+    /// what was written in order.
+    pub fn parallel_units(&self) -> Option<ParallelUnits> {
+        let (unit_bytes, stripe) = self.die_granularity_bytes.zip(self.stripe_bytes)?;
+        let units = stripe.checked_div(unit_bytes)?;
+        let units = u32::try_from(units).ok().filter(|units| *units <= MOST_UNITS)?;
+        Some(ParallelUnits { units, unit_bytes })
     }
 
     /// What is wrong with it, beyond what parsing finds.

@@ -5,7 +5,7 @@ use crate::probe::clock::ClockKind;
 use crate::probe::intervals::{Geometry, Sure};
 use crate::probe::{Measured, meter::Spent};
 use crate::profile::ProfiledDevice;
-use fragmend_layout::{CostModel, CostSource, RequestCost};
+use fragmend_layout::{CostModel, CostSource, ParallelUnits, RequestCost};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -161,5 +161,21 @@ fn costs_that_programs_may_not_meet_are_used_with_a_note_or_not_at_all() {
     ];
     for (caveat, why) in noted {
         assert!(caveat.clone().is_ok_and(|said| said.unwrap().starts_with(why)), "{caveat:?}");
+    }
+}
+
+#[test]
+fn a_stripe_is_one_turn_of_all_units() {
+    let mut profile = profile("a drive");
+    let units = ParallelUnits { units: 32, unit_bytes: 32 << 10 };
+    assert_eq!(profile.parallel_units(), Some(units));
+    profile.stripe_bytes = Some(2 << 20);
+    assert_eq!(profile.parallel_units().map(|of| of.units), Some(64));
+    // More dies than any drive has would need as much memory.
+    profile.stripe_bytes = Some(1 << 50);
+    assert_eq!(profile.parallel_units(), None);
+    for unknown in [(None, Some(1 << 20)), (Some(4096), None), (Some(0), Some(1 << 20))] {
+        (profile.die_granularity_bytes, profile.stripe_bytes) = unknown;
+        assert_eq!(profile.parallel_units(), None, "{unknown:?}");
     }
 }

@@ -438,6 +438,28 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_a_unit_that_several_addresses_lead_to_has_its_version() {
+        let mut map = Map::new(&small().shape().expect("a consistent geometry"));
+        map.set_program(0, 3, false);
+        map.set_programmed(0, 1);
+        map.remap(1, 7, true);
+        for (from, to, program) in [(0, 8, 5), (8, 16, 6)] {
+            map.set_program(to, program, false);
+            map.move_in_flash(from, to);
+            assert_eq!((map.age(to), map.owner(to)), ((3, program), Some(1)));
+            assert!(map.is_valid(to) && !map.is_valid(from));
+        }
+        map.erase(0, 8);
+        assert_eq!(map.oldest_version(), 3, "notes from before the remap are needed still");
+        // With one address left, the next copy names it.
+        assert_eq!(map.unmap(1), (Location::Flash(16), false));
+        map.set_program(24, 9, false);
+        map.move_in_flash(16, 24);
+        assert_eq!((map.age(24), map.owner(24)), ((9, 9), Some(7)));
+        assert!(map.leads().is_empty());
+    }
+
+    #[test]
     fn of_several_copies_the_latest_program_counts_unless_a_trim_is_later() {
         let mut map = Map::new(&small().shape().expect("a consistent geometry"));
         for (physical, program) in [(0, 3), (4, 5), (8, 4)] {

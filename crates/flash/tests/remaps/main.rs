@@ -31,12 +31,13 @@ fn drive(kind: u64) -> Drive {
             dies_per_channel: 2,
             blocks_per_plane: 16,
             pages_per_block: 4,
+            program_unit_bytes: if bit(8) { 4 * UNIT } else { 2 * UNIT },
             over_provisioning_per_mille: 1000,
             ..support::geometry(UNIT, 2)
         },
         timing: Timing { suspend, reads_first: bit(7), ..support::timing(UNIT) },
         buffer: BufferSpec {
-            bytes: u64::from(UNIT) * 12,
+            bytes: u64::from(UNIT) * if bit(8) { 20 } else { 12 },
             command_ns: 1_000,
             unit_ns: 100,
             protected: kind.is_multiple_of(11),
@@ -48,8 +49,9 @@ fn drive(kind: u64) -> Drive {
             copyback: bit(4),
             collection_paced: bit(6),
             wear: Wear { block_spread: 2, die_spread: 2 },
-            // 51 entries in each program of the log.
-            defrag_log_bytes: u64::from(2 * UNIT) * (2 + u64::from(bit(5))),
+            // 51 entries in each kibibyte.
+            defrag_log_bytes: u64::from(4 * UNIT) * (2 + u64::from(bit(5)))
+                / if bit(8) { 1 } else { 2 },
         },
     }
 }
@@ -169,7 +171,12 @@ impl Run {
             self.model.settle_all(Cause::Remap);
         }
         let done = self.ask(&Command::DefragLog(LogAction::Commit));
-        if self.random.below(3) == 0 && !self.protected {
+        if self.random.below(2) == 0 && !self.protected {
+            // Meanwhile others write, so that blocks with what the commit gives up are collected.
+            for _ in 0..self.random.below(24) {
+                let unit = self.units(2);
+                self.write(unit, Hint::None);
+            }
             let at = self.now + self.random.below((done - self.now).max(1));
             return self.power_cut(at);
         }
@@ -265,7 +272,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.random.below(42) {
+        match self.random.below(43) {
             0..=8 => {
                 let units = self.units(5);
                 self.write(units, Hint::None);
@@ -299,7 +306,17 @@ impl Run {
                     self.write(units, Hint::None);
                 }
             }
-            37..=39 => self.now += self.random.below(2_000_000),
+            37 => {
+                // Flushes of the log that nobody waits for, so that one compaction follows another.
+                for _ in 0..3 + self.random.below(4) {
+                    self.remap(true);
+                    let done = self.ask(&Command::DefragLog(LogAction::Flush));
+                    self.model.flush(done, Cause::Remap);
+                }
+                let at = self.now + self.random.below(6_000_000);
+                self.power_cut(at);
+            }
+            38..=40 => self.now += self.random.below(2_000_000),
             _ => {
                 let busy = self.ssd.idle_at().max(self.now + 1) - self.now;
                 let at = self.now + self.random.below(busy + 1);
@@ -363,7 +380,7 @@ fn run_all(seeds: std::ops::Range<u64>) -> (u64, u64, u64, u64) {
 
 #[test]
 fn remaps_survive_power_cuts() {
-    let (cuts, compacted, levelled, collected) = run_all(0..500);
+    let (cuts, compacted, levelled, collected) = run_all(0..800);
     assert!(cuts > 4_000 && compacted > 1_000 && levelled > 500 && collected > 5_000);
 }
 

@@ -1,6 +1,7 @@
 //! The promises of each parser.
 
 pub mod ext4;
+pub mod f2fs;
 pub mod health;
 pub mod ioctls;
 pub mod lab;

@@ -14,7 +14,7 @@ use anyhow::Context;
 use fragmend_apply::Summary;
 use fragmend_pipeline::measure::{Moved, Watched, may_time, nothing_moved};
 use fragmend_pipeline::{Error, Event, Recording, Survey, plan_file};
-use fragmend_plan::{CurvePoint, Plan, Settings};
+use fragmend_plan::{CurvePoint, Plan, Policy, Settings};
 use fragmend_report::{Unit, human};
 use fragmend_sys::directory;
 use fragmend_sys::signals::Waiting;
@@ -72,6 +72,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Err(Usage("standard input is no terminal, or --json is given, so no question can be asked: use --yes to move data, or --dry-run".into()).into());
     }
     // Refuse before recording for a minute, not after.
+    let settings = args.choice.settings(args.sharing);
+    if settings.policy == Policy::Segments {
+        return Err(Usage(
+            "the policy segments needs no recording: use fragmend plan, and fragmend apply".into(),
+        )
+        .into());
+    }
     let wanted = args.pace.wanted()?;
     fragmend_pipeline::can_move(&args.paths, &wanted)?;
     let kept = |name| args.keep.as_ref().map(|dir| dir.join(name));
@@ -95,7 +102,6 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     let watched = watched.map(|watched| watched.and_then(|watched| watched.end(&recording)));
 
-    let settings = args.choice.settings(args.sharing);
     let read = || recording.trace(settings.assume_cold);
     let trace = read()?;
     view::record::warn(&trace, ui);

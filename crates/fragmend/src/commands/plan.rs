@@ -10,12 +10,13 @@ use crate::view;
 use anyhow::Context;
 use fragmend_layout::{printable_path, shell_word};
 use fragmend_pipeline::survey::WhichSlow;
-use fragmend_pipeline::{Survey, plan_file, survey};
+use fragmend_pipeline::{Error, Survey, plan_file, survey};
 use fragmend_plan::{Policy, Settings, SlowFile};
 use fragmend_report::slow;
 use fragmend_sys::signals::Waiting;
 use fragmend_sys::{input, output};
 use fragmend_trace::{Filter, Order, Trace};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ use std::sync::atomic::Ordering;
 /// Options of `fragmend plan`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace of `fragmend record`; needed by the policies `fragpicker` and `gain`
+    /// The trace of `fragmend record`; needed by the policies `fragpicker`, `gain` and `iodp`
     #[arg(short, long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// What `fragmend probe --json FILE` has printed of a file: its ranges that are in one extent and yet slow are considered,
@@ -69,6 +70,11 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(picture) = &args.picture {
         refuse_picture(picture, args.output.as_deref())?;
     }
+    let segments = if settings.policy == Policy::Segments {
+        survey::segments(&args.paths).map_err(usage_of)?
+    } else {
+        BTreeMap::new()
+    };
     let slow = args.slow.iter().map(|path| read_slow(path)).collect::<Result<Vec<_>, _>>()?;
     let read = |path: &PathBuf| {
         let order = if args.measure {
@@ -96,6 +102,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         }
         (trace, _) => surveyed(args, trace, !slow.is_empty(), settings.policy, ui)?,
     };
+    survey.segments = segments;
     if !slow.is_empty() {
         let which = if args.trace.is_some() { WhichSlow::Surveyed } else { WhichSlow::All };
         survey::add_slow(&mut survey, slow, &args.paths, which)?;
@@ -135,6 +142,14 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     // That a budget was kept to is what was asked for: what it left out is reported with --check alone.
     let over_budget = args.check.check && plan.summary.over_budget_bytes > 0;
     Ok(args.check.exit(plan.summary.worth) | Exit::INCOMPLETE.when(over_budget))
+}
+
+/// That the policy is for other file systems is an error of the command line.
+fn usage_of(error: Error) -> anyhow::Error {
+    match error {
+        Error::NoSegments { .. } => Usage(error.to_string()).into(),
+        error => error.into(),
+    }
 }
 
 /// The slow ranges of a probe's document.
@@ -186,6 +201,15 @@ fn surveyed(
 /// Whether there is what the policy chooses from.
 fn has_input(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let measured = !args.slow.is_empty();
+    if settings.truncate_percent.is_some() && settings.policy != Policy::Iodp {
+        return Err(Usage("--truncate is for --policy iodp alone".into()).into());
+    }
+    if settings.policy == Policy::Segments && (measured || args.trace.is_some()) {
+        return Err(Usage(
+            "the policy segments chooses by where data is, and uses neither a trace nor slow ranges: give it paths alone".into(),
+        )
+        .into());
+    }
     match &args.trace {
         None if settings.policy.needs_trace() && !(measured && settings.policy == Policy::Gain) => {
             return Err(Usage(

@@ -17,6 +17,9 @@ pub struct Choice {
     /// Consider only the hottest fraction of what was accessed, for example 0.5
     #[arg(long, value_name = "FRACTION", default_value_t = 1.0, value_parser = fraction)]
     hot: f64,
+    /// Leave out so many per cent of the accessed ranges, those of the lowest priority: of the policy iodp, and 30 if it is not given
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    truncate: Option<f64>,
     /// Seconds that a move must save per GiB that it writes, in one replay of what was recorded. By default a sixteenth
     /// of the time that the device itself needs to read and write a GiB, so that a move has paid for itself after
     /// sixteen such replays: 0.04 s on an NVMe drive, 0.2 s on a SATA one, 0.9 s on a disk, 1.4 s on a memory card
@@ -51,6 +54,11 @@ enum PolicyArg {
     Bypass,
     /// Every fragmented file, whole; needs no trace
     WholeFile,
+    /// Accessed ranges by how fragmented and how often read they are, as InDeF chooses them
+    Iodp,
+    /// Fragmented segments of an F2FS, emptied file by file, so that files become contiguous and segments free; needs no
+    /// trace, and root
+    Segments,
 }
 
 impl Choice {
@@ -62,9 +70,12 @@ impl Choice {
                 PolicyArg::Fragpicker => Policy::Fragpicker,
                 PolicyArg::Bypass => Policy::Bypass,
                 PolicyArg::WholeFile => Policy::WholeFile,
+                PolicyArg::Iodp => Policy::Iodp,
+                PolicyArg::Segments => Policy::Segments,
             },
             budget_bytes: self.budget,
             hot_fraction: self.hot,
+            truncate_percent: self.truncate,
             min_gain_s_per_gib: self.min_gain,
             assume_cold: self.assume_cold,
             rated_writes_bytes: self.rated_writes,
@@ -76,6 +87,11 @@ impl Choice {
 fn fraction(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|f| *f > 0.0 && *f <= 1.0);
     value.ok_or_else(|| "a fraction above 0 and up to 1".into())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|p| (0.0..=100.0).contains(p));
+    value.ok_or_else(|| "per cent from 0 to 100".into())
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {

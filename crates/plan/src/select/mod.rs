@@ -8,9 +8,11 @@ pub mod bypass;
 pub mod crossings;
 pub mod fragpicker;
 pub mod gain;
+pub mod iodp;
 pub mod isolated;
 pub mod movable;
 pub mod price;
+pub mod segments;
 pub mod whole_file;
 
 use crate::costs::Costs;
@@ -50,6 +52,8 @@ pub struct Analysed {
     pub ways: Ways,
     /// What its reads lose in ranges that are in one fragment and yet slow.
     pub slow: Losses,
+    /// Where its fragments are, if it is known which unit of its device holds what, and that is asked for.
+    pub places: Option<iodp::Places>,
     /// What reads cost on its device.
     pub costs: Arc<Costs>,
     /// Whether reads that overlap no other are solved by themselves: what `gain` does.
@@ -81,6 +85,7 @@ impl Analysed {
             block,
             ways: Ways::default(),
             slow: Losses::default(),
+            places: None,
             costs,
             apart: false,
             crossings: OnceLock::new(),
