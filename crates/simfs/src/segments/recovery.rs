@@ -2,12 +2,14 @@
 //!
 //! Nodes that were written after the checkpoint are a chain: the first one is where the checkpoint says, each names the place of the
 //! next, and all have the checkpoint's version. A file is brought to the state of its last node with a mark; nodes behind that are of
-//! an fsync, or a checkpoint, that did not end. Blocks of the chain are held until the mount's checkpoint is durable.
+//! an fsync, or a checkpoint, that did not end. The sections of the chain, and of what it leads to, are not free until the mount's
+//! checkpoint is durable.
 
 use super::files::{Node, new_file};
 use super::mount::damaged;
 use super::node::{HOLE, NodeBlock, is_place};
 use super::sections::{Kind, State as Use};
+use super::settings::Barrier;
 use super::state::{LogKind, Owner, State};
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -17,8 +19,7 @@ impl State {
     pub fn roll_forward(&mut self) -> Result<bool, Error> {
         let chain = self.chain();
         for (place, _) in &chain {
-            let (section, offset) = self.in_use(*place, Kind::Node);
-            self.sections.hold(section, offset);
+            self.in_use(*place, Kind::Node);
         }
         let marked = chain.iter().enumerate().filter(|(_, (_, block))| block.mark);
         let last: BTreeMap<u32, usize> = marked.map(|(at, (_, block))| (block.inode, at)).collect();
@@ -39,7 +40,9 @@ impl State {
         let mut next = log.is_open.then_some(first);
         let most = self.geometry.sections * self.geometry.section;
         while let Some(place) = next.filter(|_| chain.len() < most as usize) {
-            let found = self.node_at(place).filter(|block| block.version == self.version);
+            let found = self.node_at(place).filter(|block| {
+                block.version == self.version || !self.keeps(Barrier::VersionInChain)
+            });
             next = found.as_ref().map(|block| block.next);
             chain.extend(found.map(|block| (place, block)));
         }

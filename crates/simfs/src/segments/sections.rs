@@ -173,13 +173,6 @@ impl Sections {
         self.emptied += u32::from(is_emptied);
     }
 
-    /// A block is held although it is not valid.
-    pub fn hold(&mut self, section: u32, offset: u32) {
-        let (word, bit) = self.bit(section, offset);
-        self.held[word] |= bit;
-        self.change(section);
-    }
-
     /// Opens `count` adjacent free sections, of which the first is the next one behind `after` that has such neighbours. All but
     /// the first stay free. Returns it; `None` if there are none.
     pub fn open(&mut self, after: u32, count: u32, kind: Kind) -> Option<u32> {

@@ -66,8 +66,12 @@ pub enum Barrier {
     DiscardAfterCheckpoint,
     /// The data of an fsync is durable before its nodes are written.
     DataBeforeNodes,
+    /// What the cleaner has copied is durable before an fsync writes nodes that refer to it.
+    CopiesBeforeNodes,
     /// An fsync returns when its nodes are durable.
     FlushAfterNodes,
+    /// A roll-forward ends at a node that is older than the checkpoint.
+    VersionInChain,
     /// What was rolled forward is in sections that nothing else is written to before the next checkpoint.
     NewLogsAfterRecovery,
     /// A file whose name changed is made durable by a checkpoint.
@@ -76,7 +80,7 @@ pub enum Barrier {
 
 impl Barrier {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::FlushBeforeCheckpoint,
         Self::FlushAfterCheckpoint,
         Self::CheckpointLast,
@@ -86,7 +90,9 @@ impl Barrier {
         Self::HeldUntilCheckpoint,
         Self::DiscardAfterCheckpoint,
         Self::DataBeforeNodes,
+        Self::CopiesBeforeNodes,
         Self::FlushAfterNodes,
+        Self::VersionInChain,
         Self::NewLogsAfterRecovery,
         Self::CheckpointForNames,
     ];

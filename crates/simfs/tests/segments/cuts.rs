@@ -38,7 +38,7 @@ fn nothing_durable_is_lost_on_a_drive_that_loses_all_else() {
 }
 
 /// A cleaner that works all the time.
-fn busy(victims: Victims, order: CopyOrder, batch: u32) -> Cleaning {
+pub fn busy(victims: Victims, order: CopyOrder, batch: u32) -> Cleaning {
     Cleaning { foreground: victims, background: victims, every_ns: 200_000, order, batch }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::support::drives::{SMALL_BLOCK, flash, path};
 use crate::support::lossy::Lossy;
-use fragmend_flash::drive::Timing;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive, Media};
 use fragmend_flash::zones::Zoned;
 use fragmend_simfs::machine::Machine;
@@ -24,14 +23,13 @@ pub fn tight_lossy(seed: u64) -> Machine {
     Machine::new(Box::new(Lossy::new(SMALL_BLOCK as u32, 32 * 16, seed)), true, path())
 }
 
-/// A zoned drive of 4 dies whose zones have `pages_per_block` pages of four units on each.
+/// A zoned drive of four dies, whose zones have `pages_per_block` pages of four units on each.
 fn zoned(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Zoned {
     let mut drive = flash(unit, blocks_per_plane, pages_per_block);
     drive.geometry.over_provisioning_per_mille = 300;
-    let Timing { read_ns, program_ns, erase_ns, .. } = &mut drive.timing;
-    (*read_ns, *program_ns, *erase_ns) = (vec![80_000], 700_000, 3_000_000);
-    // What a zoned drive has acknowledged, it keeps.
-    (drive.buffer.bytes, drive.buffer.protected) = (u64::from(unit) * 256, true);
+    // What is not a full program unit yet stays in the buffer, for each open zone.
+    drive.buffer.bytes *= 8;
+    drive.buffer.protected = true;
     Zoned::new(&drive, 14, true).expect("a drive")
 }
 

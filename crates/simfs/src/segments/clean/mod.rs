@@ -12,6 +12,7 @@ pub use queue::CopyOrder;
 pub use victims::Victims;
 
 use super::sections::Kind;
+use super::settings::Barrier;
 use super::state::{Contents, LogKind, Owner, State, add_block};
 use crate::error::Error;
 use crate::file_system::Access;
@@ -227,7 +228,9 @@ impl State {
         let writes = self.writes;
         for Valid { inode, block, place } in &copied {
             self.set_address(*inode, *block, *place)?;
-            self.files.get_mut(*inode)?.written = writes;
+            if self.keeps(Barrier::CopiesBeforeNodes) {
+                self.files.get_mut(*inode)?.written = writes;
+            }
         }
         Ok(copied)
     }
