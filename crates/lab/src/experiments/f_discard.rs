@@ -14,6 +14,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     name: "F-discard",
     source: "FragPicker, section 5.2.2",
     about: "what it costs to discard a deleted file, before and after FragPicker",
+    is_long: false,
     run,
 };
 
