@@ -132,7 +132,7 @@ fn what_is_full_can_be_overwritten() {
 }
 
 #[test]
-#[ignore = "minutes: cargo test --release -p fragmend-simfs --test segments ages_sixteen -- --ignored --nocapture"]
+#[ignore = "a minute: cargo test -p fragmend-simfs --test segments ages_sixteen -- --ignored --nocapture"]
 fn ages_sixteen_gibibytes() {
     let fs = mounted(Cleaning::default(), 4 << 20);
     let blocks = 3 << 20;
