@@ -25,7 +25,6 @@ pub(super) fn commit(state: &mut State<OfCow>) -> Result<(), Error> {
     }
     write_map(state, &inodes, &mut blocks)?;
     state.kind.head.generation += 1;
-    state.kind.head.remaps = state.marks;
     let (machine, omit) = (state.machine.clone(), state.settings.omit);
     if omit == Some(Omit::SuperLast) {
         state.kind.head.write(&machine)?;

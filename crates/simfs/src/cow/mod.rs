@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
 use crate::machine::Machine;
-use crate::mounted::{Kind, Mounted, Settings, State, settle};
+use crate::mounted::{Kind, Mounted, Settings, State};
 use crate::owners::Owners;
 use crate::space::Space;
 use fragmend_flash::command::Units;
@@ -94,7 +94,7 @@ impl Cow {
             nocow: options.nocow,
         };
         let (files, owners) = (Files::default(), Owners::default());
-        Ok(Self::new(machine, &options.settings, files, data, owners, kind, false))
+        Ok(Self::new(machine, &options.settings, files, data, owners, kind))
     }
 
     /// Mounts what the newer super block on the machine's drive refers to.
@@ -103,7 +103,6 @@ impl Cow {
     /// There is no such file system, or the drive refuses.
     pub fn mount(machine: &Machine, options: &Options) -> Result<Self, Error> {
         let head = Super::read(machine)?;
-        settle(machine, head.remaps)?;
         let tables = tables::read(&head, machine).map_err(Error::Damaged)?;
         let (mut data, mut metadata) = spaces(machine, head.metadata_blocks);
         let taken = |space: &mut Space, part: std::ops::Range<u64>| {
@@ -116,9 +115,8 @@ impl Cow {
             files.add(inode, file);
         }
         let (left, inodes, nocow) = (Vec::new(), tables.inodes, options.nocow);
-        let is_marked = head.remaps;
         let kind = OfCow { head, metadata, left, inodes, nocow };
-        Ok(Self::new(machine, &options.settings, files, data, tables.owners, kind, is_marked))
+        Ok(Self::new(machine, &options.settings, files, data, tables.owners, kind))
     }
 }
 

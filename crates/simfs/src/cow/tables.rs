@@ -28,8 +28,6 @@ pub(super) struct Super {
     pub metadata_blocks: u32,
     /// The number of its commit.
     pub generation: u64,
-    /// Whether remaps of the drive belong to it, which are committed after it.
-    pub remaps: bool,
     /// The places of the blocks of the map of inodes; 0 for one without files.
     pub map: Vec<u32>,
 }
@@ -59,8 +57,7 @@ impl Super {
     /// That of an empty file system.
     pub fn new(machine: &Machine, metadata_blocks: u32) -> Self {
         let (block_bytes, blocks) = (machine.block_bytes() as u32, machine.blocks());
-        let (generation, remaps, map) = (1, false, Vec::new());
-        Self { magic: MAGIC, block_bytes, blocks, metadata_blocks, generation, remaps, map }
+        Self { magic: MAGIC, block_bytes, blocks, metadata_blocks, generation: 1, map: Vec::new() }
     }
 
     /// The newer one of the two on a drive. One that a cut has left damaged is none.

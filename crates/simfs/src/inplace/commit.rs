@@ -26,8 +26,8 @@ pub(super) fn commit(state: &mut State<OfInPlace>) -> Result<(), Error> {
     }
     let images: Vec<Image> = images.into_iter().collect();
     let revoked = std::mem::take(&mut state.changes.leaves);
-    let (machine, marks, omit) = (state.machine.clone(), state.marks, state.settings.omit);
-    state.kind.journal.commit(&machine, images, revoked, marks, omit)
+    let (machine, omit) = (state.machine.clone(), state.settings.omit);
+    state.kind.journal.commit(&machine, images, revoked, omit)
 }
 
 /// Makes the leaves of a file fit its extents, and finds places for new ones.

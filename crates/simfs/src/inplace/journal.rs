@@ -14,7 +14,7 @@
 use crate::error::Error;
 use crate::file_system::Access;
 use crate::machine::Machine;
-use crate::mounted::{Omit, settle};
+use crate::mounted::Omit;
 use crate::record;
 use fragmend_flash::command::{Hint, Units};
 use fragmend_flash::device::Bytes;
@@ -44,8 +44,6 @@ struct Descriptor {
     places: Vec<u32>,
     /// Blocks that are no metadata any more.
     revoked: Vec<u32>,
-    /// Whether remaps of the drive belong to it, which are committed after it.
-    remaps: bool,
 }
 
 /// What follows them.
@@ -103,7 +101,7 @@ impl Journal {
         (at + count) % self.blocks()
     }
 
-    /// Commits blocks; `revoked` are no metadata any more; `remaps` marks it as a transaction with remaps of the drive.
+    /// Commits blocks; `revoked` are no metadata any more.
     ///
     /// # Errors
     /// The transaction is longer than the journal, or the drive refuses.
@@ -112,7 +110,6 @@ impl Journal {
         machine: &Machine,
         images: Vec<Image>,
         revoked: Vec<u32>,
-        remaps: bool,
         omit: Option<Omit>,
     ) -> Result<(), Error> {
         let block = machine.block_bytes() as usize;
@@ -120,7 +117,7 @@ impl Journal {
         let kept = if omit == Some(Omit::Revoke) { Vec::new() } else { revoked.clone() };
         let (magic, sequence) = (MAGIC, self.sequence);
         let descriptor =
-            record::pack(&Descriptor { magic, sequence, places, revoked: kept, remaps }, block);
+            record::pack(&Descriptor { magic, sequence, places, revoked: kept }, block);
         let mut contents: Vec<Bytes> = descriptor.into_iter().map(Some).collect();
         contents.extend(images.iter().map(|(_, bytes)| bytes.clone()));
         let count = contents.len() as u32 + 1;
@@ -184,7 +181,7 @@ impl Journal {
     }
 
     /// Writes what has been committed to its place, durably, and returns the journal, which is empty then. A cut meanwhile leaves the old
-    /// tail, so that the next mount does the same. No transaction is marked afterwards.
+    /// tail, so that the next mount does the same.
     pub fn replay(machine: &Machine, place: Units) -> Result<Self, Error> {
         let block = machine.block_bytes() as usize;
         let first = Units::new(place.start, 1);
@@ -199,7 +196,6 @@ impl Journal {
             journal.sequence += 1;
             found.push((descriptor, images));
         }
-        settle(machine, found.last().is_some_and(|(last, _)| last.remaps))?;
         let mut revoked: BTreeMap<u32, u64> = BTreeMap::new();
         for (descriptor, _) in &found {
             revoked.extend(descriptor.revoked.iter().map(|place| (*place, descriptor.sequence)));

@@ -138,7 +138,7 @@ impl InPlace {
             locality: options.locality,
             small: None,
         };
-        Self::new(machine, &options.settings, files, space, Owners::default(), kind, false)
+        Self::new(machine, &options.settings, files, space, Owners::default(), kind)
     }
 }
 

@@ -4,19 +4,17 @@
 //! Programs' calls change the state in memory. A commit makes all changes since the last one durable together:
 //!
 //! 1. blocks that have got a place are written there (ordered data);
-//! 2. what the drive has remapped for moves is made durable;
-//! 3. the kind writes its metadata and switches to it, behind barriers;
-//! 4. what was freed is trimmed, and may be allocated again.
+//! 2. the kind writes its metadata and switches to it, behind barriers;
+//! 3. what was freed is trimmed, and may be allocated again.
 //!
 //! A power cut before the switch leaves the last commit: nothing that it refers to was overwritten, because what it uses is freed in
-//! step 4 only. One after it leaves the new state, whose data is durable because of the barrier before the switch.
+//! step 3 only. One after it leaves the new state, whose data is durable because of the barrier before the switch.
 
 mod calls;
 mod check;
 mod data;
 mod moves;
 mod reads;
-mod remaps;
 mod transfer;
 mod volume;
 
@@ -32,14 +30,12 @@ use crate::space::Space;
 use fragmend_flash::command::{Command, Refused, Units};
 use fragmend_flash::host::HostPath;
 use fragmend_layout::FsKind;
-use remaps::Remaps;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub(crate) use check::add_once;
-pub use remaps::Primitive;
-pub(crate) use remaps::settle;
+pub use transfer::Primitive;
 
 /// What all kinds can be mounted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +54,6 @@ pub struct Settings {
     pub commit_ns: u64,
     /// For how long written data may be in memory alone (`dirty_expire_centisecs`: 30 s).
     pub write_back_ns: u64,
-    /// How moves bring data to its new place.
-    pub primitive: Primitive,
     /// The barrier that is left out, by tests that must notice it.
     pub omit: Option<Omit>,
 }
@@ -74,7 +68,6 @@ impl Default for Settings {
             hints: false,
             commit_ns: 5_000_000_000,
             write_back_ns: 30_000_000_000,
-            primitive: Primitive::Copy,
             omit: None,
         }
     }
@@ -103,14 +96,6 @@ pub enum Omit {
     Revoke,
     /// Of ext4's journal: a metadata block that was freed is not checkpointed.
     Forget,
-    /// Remaps are durable before the commit that refers to their new places.
-    FlushOfRemaps,
-    /// Remaps are committed in the drive's log once the transaction is.
-    CommitOfRemaps,
-    /// A transaction with remaps is marked as one.
-    MarkOfRemaps,
-    /// Before the first remap of a transaction the last one is not marked.
-    UnmarkBeforeRemap,
     /// Of Btrfs: the super block is written last.
     SuperLast,
     /// Of Btrfs: what another file shares is not overwritten.
@@ -212,9 +197,7 @@ pub struct State<K> {
     dirty_ns: Option<u64>,
     /// Whether a command has failed, after which memory and drive may differ.
     failed: Option<Error>,
-    remaps: Remaps,
-    /// Whether the commit that is under way is to be marked as one with remaps.
-    pub(crate) marks: bool,
+    pub(crate) primitive: Primitive,
     pub(crate) kind: K,
 }
 
@@ -226,7 +209,6 @@ impl<K: Kind> Mounted<K> {
         space: Space,
         owners: Owners,
         kind: K,
-        is_marked: bool,
     ) -> Self {
         let block_bytes = machine.block_bytes();
         let state = State {
@@ -247,8 +229,7 @@ impl<K: Kind> Mounted<K> {
             changed_ns: None,
             dirty_ns: None,
             failed: None,
-            remaps: Remaps::after(is_marked),
-            marks: false,
+            primitive: Primitive::Copy,
             kind,
         };
         Self(Rc::new(Shared { machine: machine.clone(), state: RefCell::new(state) }))
@@ -309,16 +290,8 @@ impl<K: Kind> State<K> {
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);
         }
-        self.commit_all()?;
-        if late { self.write_placed() } else { Ok(()) }
-    }
-
-    /// Commits what is written, even if nothing has changed.
-    fn commit_all(&mut self) -> Result<(), Error> {
-        self.marks = self.flush_remaps()?;
         K::commit(self)?;
         self.changed_ns = None;
-        self.commit_remaps()?;
         // A cut from here on finds the commit: nothing refers to what it has freed.
         let freed = std::mem::take(&mut self.changes).freed;
         for run in joined(freed) {
@@ -327,7 +300,7 @@ impl<K: Kind> State<K> {
             }
             self.space.release(run);
         }
-        Ok(())
+        if late { self.write_placed() } else { Ok(()) }
     }
 
     pub(crate) fn trim(&self, run: Units) -> Result<(), Error> {

@@ -8,7 +8,6 @@
 //!    place with the data. What programs write between exchange and commit goes to the new place, and their sync commits.
 //! 5. After the commit the old place is trimmed and free. What was not used is released.
 
-use super::remaps::Done;
 use super::transfer::{Transfer, part_of};
 use super::{Kind, Mounted, Omit};
 use crate::readahead::blocks_of;
@@ -73,36 +72,41 @@ impl<K: Kind> Exchange<'_, K> {
         let late = std::mem::take(&mut self.late);
         let done = self.mounted.call(|state| {
             state.commit()?;
-            late.iter().try_for_each(|transfer| state.transfer(transfer).map(drop))
+            late.iter().try_for_each(|transfer| state.transfer(transfer))
         });
         Ok(done?)
     }
 
-    fn relocate(&mut self, id: FileId, index: usize, part: ByteRange) -> Result<Done, Skip> {
+    fn relocate(&mut self, id: FileId, index: usize, part: ByteRange) -> Result<(), Skip> {
         let donor = &self.donors[index];
         let unshare = self.unshare;
         let block = self.mounted.0.machine.block_bytes();
         let (first, blocks) = (donor.range.start / block, blocks_of(part, block));
         let places = part_of(&donor.places, blocks.start - first..blocks.end - first);
+        let mut problem = None;
         let mut late = None;
-        let moved = self.mounted.call(|state| {
+        self.mounted.call(|state| {
             let transfer = match state.transfer_of(id, blocks.clone(), &places, unshare) {
                 Ok(transfer) => transfer,
-                Err(skip) => return Ok(Err(skip)),
+                Err(skip) => {
+                    problem = Some(skip);
+                    return Ok(());
+                }
             };
             if state.settings.omit == Some(Omit::DonorBeforeExchange) {
                 state.exchange(id, &transfer)?;
                 late = Some(transfer);
-                return Ok(Ok((state.settings.primitive, None)));
+                return Ok(());
             }
-            let done = state.transfer(&transfer)?;
-            state.exchange(id, &transfer)?;
-            Ok(Ok(done))
-        });
-        let done = moved.map_err(Skip::from)??;
+            state.transfer(&transfer)?;
+            state.exchange(id, &transfer)
+        })?;
+        if let Some(skip) = problem {
+            return Err(skip);
+        }
         self.late.extend(late);
         self.donors[index].taken = blocks.end - first;
-        Ok(done)
+        Ok(())
     }
 
     /// Releases what was not used.
@@ -183,13 +187,12 @@ impl<K: Kind> ByPart for Exchange<'_, K> {
     ) -> Step {
         let machine = &self.mounted.0.machine;
         let began = machine.now_ns();
-        let (by, refused) = match self.relocate(file.id, index, part) {
-            Ok(done) => done,
-            Err(skip) => return Step::none(skip),
-        };
+        if let Err(skip) = self.relocate(file.id, index, part) {
+            return Step::none(skip);
+        }
         let held = Duration::from_nanos(machine.now_ns() - began);
-        let fallback = refused.map(|refused| format!("the drive does not remap it: {refused}"));
-        Step { moved: part.len(), by: Some(by.name()), fallback, held, ..Step::default() }
+        let by = self.mounted.0.state.borrow().primitive.name();
+        Step { moved: part.len(), by: Some(by), held, ..Step::default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A part of a file on its way to another place: places are held, data is copied, extents are exchanged.
+//! A part of a file on its way to another place: places are held, data is transferred, extents are exchanged.
 
 use super::{Kind, State};
 use crate::error::Error;
@@ -9,10 +9,27 @@ use fragmend_layout::{FileId, Skip, SkipReason};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// How data comes to its new place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Primitive {
+    /// The host reads it and writes it there.
+    #[default]
+    Copy,
+}
+
+impl Primitive {
+    /// Its name in receipts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy and exchange",
+        }
+    }
+}
+
 /// A part of a file with its old and its new place, both in the order of the file and without overlap.
 pub(super) struct Transfer {
-    pub old: Vec<Piece>,
-    pub new: Vec<Piece>,
+    old: Vec<Piece>,
+    new: Vec<Piece>,
 }
 
 impl<K: Kind> State<K> {
@@ -70,8 +87,14 @@ impl<K: Kind> State<K> {
         Ok(Transfer { new: moved_to(&old, places), old })
     }
 
-    /// Has the host read the data and write it to its new place.
-    pub(super) fn copy(&self, transfer: &Transfer) -> Result<(), Error> {
+    /// Brings the data to its new place. It need not be durable: the commit's barrier comes before anything refers to it.
+    pub(super) fn transfer(&self, transfer: &Transfer) -> Result<(), Error> {
+        match self.primitive {
+            Primitive::Copy => self.copy(transfer),
+        }
+    }
+
+    fn copy(&self, transfer: &Transfer) -> Result<(), Error> {
         let written = |pieces: &[Piece]| -> Vec<Units> {
             pieces.iter().filter(|piece| !piece.unwritten).map(Piece::units).collect()
         };

@@ -23,13 +23,11 @@ pub struct Load<'a> {
     pub model: &'a mut Model,
     pub random: Random,
     pub shares: bool,
-    pub moves_often: bool,
 }
 
 impl<'a> Load<'a> {
     pub fn new(kind: &dyn Kind, fs: Rc<dyn FileSystem>, model: &'a mut Model, seed: u64) -> Self {
-        let (shares, moves_often) = (kind.shares(), kind.moves_often());
-        Self { fs, model, random: Random(seed), shares, moves_often }
+        Self { fs, model, random: Random(seed), shares: kind.shares() }
     }
 
     fn name(&mut self) -> PathBuf {
@@ -67,13 +65,6 @@ impl<'a> Load<'a> {
         let Some(file) = self.model.at(&path) else {
             return self.create(&path);
         };
-        if self.moves_often {
-            match self.random.below(4) {
-                0 | 1 => self.scatter(file)?,
-                2 => return self.relocate(&path),
-                _ => {}
-            }
-        }
         match self.random.below(24) {
             0..=4 => self.write(file, BLOCKS, Access::Buffered),
             5..=6 => self.write(file, BLOCKS, Access::Direct),

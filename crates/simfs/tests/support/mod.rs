@@ -27,10 +27,6 @@ pub trait Kind {
     fn shares(&self) -> bool {
         false
     }
-    /// Whether loads are mostly moves.
-    fn moves_often(&self) -> bool {
-        false
-    }
 }
 
 /// A mounted file system as a volume.
