@@ -15,6 +15,7 @@
 //! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
 //! | [`record`] | metadata as bytes of blocks |
 //! | [`monitor`] | which ranges reach the drive, and how fragmented they are (InDeF) |
+//! | [`cuts`] | power cuts at every command of a load, for tests and the lab |
 //! | [`error`] | why something could not be done |
 //!
 //! Metadata is on the drive: what is mounted after a power cut is what the drive's blocks say, on a drive that keeps content. On
@@ -24,6 +25,7 @@
 
 pub mod cache;
 pub mod cow;
+pub mod cuts;
 pub mod error;
 pub mod extent_map;
 pub mod file_system;

@@ -38,6 +38,15 @@ pub struct PowerCut {
     pub after_ns: u64,
 }
 
+/// A command that the drive was sent.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The command.
+    pub command: Command,
+    /// What the drive did for it, or beside it.
+    pub counters: Counters,
+}
+
 /// What a machine does whenever a run looks at the clock: lets other programs catch up with it. It is passed the time.
 type Others = Box<dyn FnMut(&Machine, u64)>;
 
@@ -65,7 +74,8 @@ struct OfProgram {
 impl Machine {
     /// A machine with one program, at time zero, and an idle drive, which keeps content or not.
     pub fn new(device: Box<dyn Device>, keeps_content: bool, path: HostPath) -> Self {
-        let drive = Wired { device, commands: 0, arrived: 0, cut: None, is_on: true };
+        let (cut, records) = (None, None);
+        let drive = Wired { device, commands: 0, arrived: 0, cut, is_on: true, records };
         let programs = vec![OfProgram::default()];
         let (profile, others) = (None, None);
         let (present, next_token) = (0, 1);
@@ -289,6 +299,16 @@ impl Machine {
         self.0.borrow().drive.commands
     }
 
+    /// From now on the commands that arrive are recorded.
+    pub fn record_commands(&self) {
+        self.0.borrow_mut().drive.records = Some(Vec::new());
+    }
+
+    /// The commands that were recorded, whose recording ends.
+    pub fn recorded_commands(&self) -> Vec<Recorded> {
+        self.0.borrow_mut().drive.records.take().unwrap_or_default()
+    }
+
     /// When the last command arrived.
     pub fn last_arrival(&self) -> u64 {
         self.0.borrow().drive.arrived
@@ -397,6 +417,7 @@ struct Wired {
     arrived: u64,
     cut: Option<PowerCut>,
     is_on: bool,
+    records: Option<Vec<Recorded>>,
 }
 
 impl Wired {
@@ -420,7 +441,13 @@ impl Wired {
         }
         self.commands += 1;
         self.arrived = self.arrived.max(at);
-        let done = self.device.submit_with(at, command, contents)?;
+        let before = self.records.is_some().then(|| self.device.counters());
+        let done = self.device.submit_with(at, command, contents);
+        if let (Some(records), Some(before)) = (&mut self.records, before) {
+            let counters = self.device.counters().since(&before);
+            records.push(Recorded { command: command.clone(), counters });
+        }
+        let done = done?;
         if let Some(PowerCut { before, after_ns }) = self.cut
             && before == self.commands + 1
             && !matches!(command, Command::Read(_) | Command::Write { .. })

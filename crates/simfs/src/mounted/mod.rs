@@ -15,6 +15,7 @@ mod check;
 mod data;
 mod moves;
 mod reads;
+mod remap;
 mod transfer;
 mod volume;
 
@@ -35,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub(crate) use check::add_once;
-pub use transfer::Primitive;
+pub use remap::{Primitive, Remap};
 
 /// What all kinds can be mounted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +103,20 @@ pub enum Omit {
     Unshare,
     /// A sync flushes although there is nothing to commit.
     FlushOfOverwrites,
+    /// Of remaps: the defrag log is durable before the journal's commit.
+    LogFlush,
+    /// Of exclusive remaps: the completion flag is appended to the log.
+    LogCommit,
+    /// Of exclusive remaps: that is done after the journal's commit.
+    LogCommitLast,
+    /// Of exclusive remaps: a mount discards those that are not committed.
+    LogDiscard,
+    /// Of exclusive remaps: a mount does not replay a transaction whose remaps are not committed.
+    RollBack,
+    /// Of exclusive remaps: a mount makes that durable before it discards.
+    RollBackFirst,
+    /// Of exclusive remaps: none is made while the journal ends with a transaction that has some.
+    JournalSettled,
 }
 
 /// What has changed since the last commit.
@@ -115,6 +130,9 @@ pub struct Changes {
     pub(crate) leaves: Vec<u32>,
     /// Groups of which blocks were allocated or freed.
     pub(crate) groups: BTreeSet<u32>,
+    /// Whether extents were remapped, and whether one of the remaps was exclusive.
+    pub(crate) remapped: bool,
+    pub(crate) exclusively: bool,
 }
 
 impl Changes {
@@ -162,6 +180,10 @@ pub trait Kind: Sized + 'static {
     }
     /// Writes the metadata of all changes, and switches to it.
     fn commit(state: &mut State<Self>) -> Result<(), Error>;
+    /// Sees to it that an exclusive remap may be made: if it is undone, nothing that is committed goes with it.
+    fn prepare_remap(_: &mut State<Self>) -> Result<(), Error> {
+        Ok(())
+    }
     /// Compares what the last commit has put on the drive with the tables in memory.
     fn check(state: &State<Self>) -> Result<(), String>;
 }
@@ -230,6 +252,11 @@ impl<K: Kind> Mounted<K> {
             kind,
         };
         Self(Rc::new(Shared { machine: machine.clone(), state: RefCell::new(state) }))
+    }
+
+    /// From now on its mover brings data to a new place by this primitive.
+    pub(crate) fn move_by(&self, primitive: Primitive) {
+        self.0.state.borrow_mut().primitive = primitive;
     }
 
     /// Makes a call: nothing is done after the power was cut, and what is overdue is committed or written back before it.

@@ -8,7 +8,17 @@ use fragmend_simfs::segments::{Barrier, Discard, Settings};
 
 fn cut(settings: Settings, machine: fn(u64) -> Machine) -> Found {
     let kind = Segments::new(settings);
-    Cuts { kind: &kind, machine, seeds: 0..12, steps: 60, instants: &[0], ends_early: true }.run()
+    Cuts {
+        kind: &kind,
+        machine,
+        seeds: 0..12,
+        steps: 60,
+        instants: &[0],
+        journal: None,
+        mount_commands: 6,
+        ends_early: true,
+    }
+    .run()
 }
 
 #[test]

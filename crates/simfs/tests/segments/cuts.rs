@@ -17,7 +17,17 @@ fn cut(
     instants: &[u64],
 ) -> (u64, u64) {
     let kind = Segments::new(settings);
-    let found = Cuts { kind: &kind, machine, seeds, steps, instants, ends_early: true }.run();
+    let found = Cuts {
+        kind: &kind,
+        machine,
+        seeds,
+        steps,
+        instants,
+        journal: None,
+        mount_commands: 6,
+        ends_early: true,
+    }
+    .run();
     eprintln!("{} cuts, {} states, {} copied", found.cuts, found.states.len(), kind.copied());
     assert_eq!(found.disagreements, [] as [String; 0]);
     (found.cuts, kind.copied())

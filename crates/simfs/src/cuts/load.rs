@@ -2,12 +2,11 @@
 
 use super::model::Model;
 use super::{Kind, Random, Seen};
-use fragmend_apply::{Options, Rate};
-use fragmend_conformance::apply_to;
-use fragmend_layout::{ByteRange, FileId};
+use crate::error::Error;
+use crate::file_system::{Access, FileSystem};
+use fragmend_apply::{Options, Rate, Volumes};
+use fragmend_layout::{ByteRange, FileId, Volume};
 use fragmend_plan::{Policy, Settings, Survey};
-use fragmend_simfs::error::Error;
-use fragmend_simfs::file_system::{Access, FileSystem};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -18,7 +17,7 @@ const NAMES: u64 = 5;
 const BLOCKS: u64 = 40;
 
 /// A load.
-pub struct Load<'a> {
+pub(super) struct Load<'a> {
     pub fs: Rc<dyn FileSystem>,
     pub model: &'a mut Model,
     pub random: Random,
@@ -181,10 +180,13 @@ impl<'a> Load<'a> {
         }
         let options =
             Options { rate: Rate::Unlimited, free_floor_bytes: Some(0), ..Options::DEFAULT };
-        let volume = Box::new(Seen(Rc::clone(&self.fs)));
-        let stop = AtomicBool::new(false);
+        let Some(device) = plan.devices.first() else { return Ok(()) };
+        let volume: Box<dyn Volume> = Box::new(Seen(Rc::clone(&self.fs)));
+        let volumes = Volumes::from([(device.device, volume)]);
         let machine = self.fs.machine().clone();
-        apply_to(volume, &machine, &plan, &options, &stop, &mut |_| ());
-        Ok(())
+        let stop = AtomicBool::new(false);
+        fragmend_apply::apply(&plan, volumes, &machine, &options, &stop, &mut |_| ())
+            .map(drop)
+            .map_err(|error| Error::Damaged(error.to_string()))
     }
 }
