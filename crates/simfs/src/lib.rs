@@ -14,6 +14,7 @@
 //! | [`space`], [`owners`] | free blocks and how they are allocated; blocks that several files share |
 //! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
 //! | [`record`] | metadata as bytes of blocks |
+//! | [`janusd`] | janusd on the host: files joined by remaps, files spread over dies |
 //! | [`monitor`] | which ranges reach the drive, and how fragmented they are (InDeF) |
 //! | [`cuts`] | power cuts at every command of a load, for tests and the lab |
 //! | [`error`] | why something could not be done |
@@ -31,6 +32,7 @@ pub mod extent_map;
 pub mod file_system;
 pub mod files;
 pub mod inplace;
+pub mod janusd;
 pub mod leaves;
 pub mod machine;
 pub mod monitor;

@@ -77,7 +77,7 @@ pub fn flash(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
     Drive { geometry, timing, buffer, firmware: Firmware::default() }
 }
 
-/// A drive of some 680 blocks of 512 bytes, all of which were written, so that it collects soon, and whose defrag log is compacted after two
+/// A drive of some 680 blocks of 512 bytes, all of which were written, and every other one twice, so that it collects what is half valid soon, and whose defrag log is compacted after two
 /// of its programs.
 ///
 /// # Panics
@@ -86,7 +86,10 @@ pub fn written_with_short_log() -> Ssd {
     let mut drive = flash(512, 16, 4);
     drive.firmware.defrag_log_bytes = 2 * u64::from(drive.geometry.program_unit_bytes);
     let mut ssd = Ssd::with_content(&drive).expect("a consistent description");
-    let all = Units::new(0, ssd.units());
-    ssd.precondition(all).expect("there is space for it");
+    let units = ssd.units();
+    let every_other = (0..units).step_by(2).map(|unit| Units::new(unit, 1));
+    for written in std::iter::once(Units::new(0, units)).chain(every_other) {
+        ssd.precondition(written).expect("there is space for it");
+    }
     ssd
 }

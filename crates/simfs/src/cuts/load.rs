@@ -22,11 +22,18 @@ pub(super) struct Load<'a> {
     pub model: &'a mut Model,
     pub random: Random,
     pub shares: bool,
+    pub gathers: bool,
 }
 
 impl<'a> Load<'a> {
     pub fn new(kind: &dyn Kind, fs: Rc<dyn FileSystem>, model: &'a mut Model, seed: u64) -> Self {
-        Self { fs, model, random: Random(seed), shares: kind.shares() }
+        Self {
+            fs,
+            model,
+            random: Random(seed),
+            shares: kind.shares(),
+            gathers: kind.gathers_space(),
+        }
     }
 
     fn name(&mut self) -> PathBuf {
@@ -84,6 +91,7 @@ impl<'a> Load<'a> {
             19 => self.truncate(file),
             20 => self.allocate(file),
             21 if self.shares => self.share(file),
+            22 if self.gathers => self.fs.gather_free_space().map(drop),
             _ => self.relocate(&path),
         }
     }

@@ -27,6 +27,10 @@ pub trait Kind {
     fn shares(&self) -> bool {
         false
     }
+    /// Whether the load has free space gathered.
+    fn gathers_space(&self) -> bool {
+        false
+    }
 }
 
 /// A mounted file system as a volume.

@@ -47,8 +47,10 @@ pub struct Options {
     pub reservation: bool,
     /// Whether small files are placed next to each other, in a run that is theirs (locality group).
     pub locality: bool,
-    /// How its mover brings data to a new place.
+    /// How data is brought to a new place.
     pub primitive: Primitive,
+    /// Whether files that are in fragments once they are written are brought to a place where they are in one (janusd, section 7).
+    pub defrag_on_write: bool,
 }
 
 impl Options {
@@ -65,6 +67,7 @@ impl Options {
             reservation: true,
             locality: true,
             primitive: Primitive::Copy,
+            defrag_on_write: false,
         }
     }
 }
@@ -142,7 +145,7 @@ impl InPlace {
             small: None,
         };
         let mounted = Self::new(machine, &options.settings, files, space, Owners::default(), kind);
-        mounted.move_by(options.primitive);
+        mounted.move_by(options.primitive, options.defrag_on_write);
         mounted
     }
 }

@@ -13,6 +13,7 @@
 mod calls;
 mod check;
 mod data;
+mod joining;
 mod moves;
 mod reads;
 mod remap;
@@ -36,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub(crate) use check::add_once;
+pub use joining::Gathered;
 pub use remap::{Primitive, Remap};
 
 /// What all kinds can be mounted with.
@@ -189,8 +191,13 @@ pub trait Kind: Sized + 'static {
 }
 
 /// A mounted file system. All clones are the same one.
-#[derive(Clone)]
 pub struct Mounted<K>(Rc<Shared<K>>);
+
+impl<K> Clone for Mounted<K> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
 
 struct Shared<K> {
     machine: Machine,
@@ -218,6 +225,8 @@ pub struct State<K> {
     /// Whether a command has failed, after which memory and drive may differ.
     failed: Option<Error>,
     pub(crate) primitive: Primitive,
+    /// Whether files in fragments that have changed are relocated at once.
+    defrag_on_write: bool,
     pub(crate) kind: K,
 }
 
@@ -249,14 +258,22 @@ impl<K: Kind> Mounted<K> {
             dirty_ns: None,
             failed: None,
             primitive: Primitive::Copy,
+            defrag_on_write: false,
             kind,
         };
         Self(Rc::new(Shared { machine: machine.clone(), state: RefCell::new(state) }))
     }
 
-    /// From now on its mover brings data to a new place by this primitive.
-    pub(crate) fn move_by(&self, primitive: Primitive) {
-        self.0.state.borrow_mut().primitive = primitive;
+    /// From now on data is brought to a new place by this primitive; of files that are written at once if they are in fragments then.
+    pub(crate) fn move_by(&self, primitive: Primitive, defrag_on_write: bool) {
+        let state = &mut *self.0.state.borrow_mut();
+        (state.primitive, state.defrag_on_write) = (primitive, defrag_on_write);
+    }
+
+    /// The free runs of blocks, within groups.
+    pub fn free_runs(&self) -> Vec<Units> {
+        let state = self.0.state.borrow();
+        state.space.free_within(Units::new(0, self.0.machine.blocks()))
     }
 
     /// Makes a call: nothing is done after the power was cut, and what is overdue is committed or written back before it.
@@ -310,6 +327,7 @@ impl<K: Kind> State<K> {
         let late = self.settings.omit == Some(Omit::OrderedData);
         if !late {
             self.write_placed()?;
+            self.join_changed()?;
         }
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);

@@ -7,11 +7,14 @@ use fragmend_simfs::mounted::{Omit, Primitive};
 use std::ops::Range;
 
 fn cuts(by: Primitive, omit: Option<Omit>, seeds: Range<u64>, steps: usize) -> Found {
-    let kind = &Moves { by, small: Some((32, 16)), omit };
+    cuts_of(&Moves { by, small: Some((32, 16)), omit, beyond: false }, seeds, steps)
+}
+
+fn cuts_of(kind: &Moves, seeds: Range<u64>, steps: usize) -> Found {
     let (machine, journal) = (drives::short_log, kind.journal());
     let instants = &[0, 30_000, 220_000, u64::MAX / 4];
     // The mount checks, replays and discards with some thirty.
-    let (mount_commands, ends_early) = (40, omit.is_some());
+    let (mount_commands, ends_early) = (40, kind.omit.is_some());
     Cuts { kind, machine, seeds, steps, instants, journal, mount_commands, ends_early }.run()
 }
 
@@ -51,6 +54,17 @@ fn file_system_and_mapping_agree_after_shared_remaps() {
     let found = cuts(SHARED, None, 1..4, 80);
     found.assert_agrees(1500);
     assert_met(&found, &OF_SHARED);
+}
+
+/// Files are remapped once they are written, and free space is gathered, beside all else.
+#[test]
+fn they_agree_where_files_and_free_space_are_joined_by_remaps() {
+    for by in [EXCLUSIVE, SHARED] {
+        let kind = Moves { by, small: Some((32, 16)), omit: None, beyond: true };
+        let found = cuts_of(&kind, 11..12, 30);
+        found.assert_agrees(250);
+        assert_met(&found, &[Window::Remap, Window::LogFlush]);
+    }
 }
 
 /// Each step of the commit protocol that is left out, or out of order, costs something at some cut.

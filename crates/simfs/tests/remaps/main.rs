@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beyond;
 mod conformance;
 mod cuts;
 mod refusals;
@@ -27,12 +28,14 @@ struct Moves {
     /// Blocks of the journal and inodes, on a small drive; as on any drive otherwise.
     small: Option<(u32, u32)>,
     omit: Option<Omit>,
+    /// Whether files are remapped once they are written, and free space is gathered.
+    beyond: bool,
 }
 
 impl Moves {
     fn options(&self, machine: &Machine) -> Options {
         let mut options = Options::of(machine);
-        options.primitive = self.by;
+        (options.primitive, options.defrag_on_write) = (self.by, self.beyond);
         (options.reservation, options.locality, options.inodes) = (false, false, 512);
         if let Some((journal, inodes)) = self.small {
             (options.blocks_per_group, options.journal_blocks, options.inodes) =
@@ -54,6 +57,10 @@ impl Kind for Moves {
         InPlace::format(machine, &self.options(machine))?;
         machine.flush()?;
         Ok(())
+    }
+
+    fn gathers_space(&self) -> bool {
+        self.beyond
     }
 
     fn mount(&self, machine: &Machine) -> Result<Rc<dyn FileSystem>, Error> {

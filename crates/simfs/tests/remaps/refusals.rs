@@ -46,7 +46,7 @@ fn apply(fs: &Rc<dyn FileSystem>) -> Vec<Receipt> {
 }
 
 fn on(machine: &Machine, by: Primitive) -> (Rc<dyn FileSystem>, Vec<u64>) {
-    let kind = Moves { by, small: Some((32, 16)), omit: None };
+    let kind = Moves { by, small: Some((32, 16)), omit: None, beyond: false };
     kind.format(machine).expect("it is made");
     let fs = kind.mount(machine).expect("it is mounted");
     let file = scattered(&*fs, 40);
