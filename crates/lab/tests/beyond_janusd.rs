@@ -28,7 +28,6 @@ enum Remedy {
 }
 
 /// What came of a remedy.
-#[derive(Debug)]
 struct Outcome {
     fragmented_percent: f64,
     extents: u64,
@@ -40,6 +39,25 @@ struct Outcome {
     /// Of all, and of what was done once a week.
     days_ns: u64,
     weekly_ns: u64,
+}
+
+impl Outcome {
+    fn print(&self, remedy: Remedy) {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        println!(
+            "{remedy:?}: {:.2} % of files fragmented, {} extents; free: {} runs, the longest of {} blocks; remapped: {} blocks, log: {} \
+             bytes; programmed: {} blocks; {:.2} s, of which weekly {:.2} s",
+            self.fragmented_percent,
+            self.extents,
+            self.free_runs,
+            self.longest_free,
+            self.remapped,
+            self.log_bytes,
+            self.programmed,
+            seconds(self.days_ns),
+            seconds(self.weekly_ns),
+        );
+    }
 }
 
 fn live(remedy: Remedy) -> Outcome {
@@ -101,7 +119,7 @@ fn live(remedy: Remedy) -> Outcome {
 fn files_and_free_space_joined_by_remaps_against_weekly_janusd_l() {
     let of = |remedy| {
         let outcome = live(remedy);
-        println!("{remedy:?}: {outcome:?}");
+        outcome.print(remedy);
         outcome
     };
     let nothing = of(Remedy::Nothing);
