@@ -43,3 +43,4 @@ pub mod readahead;
 pub mod record;
 pub mod segments;
 pub mod space;
+mod wired;
