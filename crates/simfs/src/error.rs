@@ -52,7 +52,7 @@ impl From<Error> for Skip {
             Error::NotFound(_) | Error::Gone => SkipReason::Vanished,
             Error::Reused => SkipReason::IdentityChanged,
             Error::NoSpace | Error::Drive(Refused::NoSpace) => SkipReason::NoSpace,
-            Error::Unsupported(_) => SkipReason::Unsupported,
+            Error::Unsupported(_) | Error::Drive(Refused::Unsupported) => SkipReason::Unsupported,
             Error::Exists(_) | Error::Drive(_) | Error::Damaged(_) => SkipReason::Failed,
         };
         Self::new(reason, error.to_string())

@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::machine::Machine;
+use crate::mounted::Gathered;
 use fragmend_layout::{ByteRange, FileId, Volume};
 use std::ops::Range;
 use std::path::Path;
@@ -104,6 +105,14 @@ pub trait FileSystem: Volume {
     /// The file system cannot, or there is such a file.
     fn share(&self, _: FileId, _: &Path) -> Result<FileId, Error> {
         Err(Error::Unsupported("its files cannot share blocks"))
+    }
+
+    /// Moves files' extents so that free space is contiguous, durably.
+    ///
+    /// # Errors
+    /// The file system cannot, or the drive refuses.
+    fn gather_free_space(&self) -> Result<Gathered, Error> {
+        Err(Error::Unsupported("it does not move extents to gather free space"))
     }
 
     /// Makes a file durable (`fsync`).

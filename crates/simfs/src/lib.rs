@@ -14,7 +14,9 @@
 //! | [`space`], [`owners`] | free blocks and how they are allocated; blocks that several files share |
 //! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
 //! | [`record`] | metadata as bytes of blocks |
+//! | [`janusd`] | janusd on the host: files joined by remaps, files spread over dies |
 //! | [`monitor`] | which ranges reach the drive, and how fragmented they are (InDeF) |
+//! | [`cuts`] | power cuts at every command of a load, for tests and the lab |
 //! | [`error`] | why something could not be done |
 //!
 //! Metadata is on the drive: what is mounted after a power cut is what the drive's blocks say, on a drive that keeps content. On
@@ -24,11 +26,13 @@
 
 pub mod cache;
 pub mod cow;
+pub mod cuts;
 pub mod error;
 pub mod extent_map;
 pub mod file_system;
 pub mod files;
 pub mod inplace;
+pub mod janusd;
 pub mod leaves;
 pub mod machine;
 pub mod monitor;
@@ -39,3 +43,4 @@ pub mod readahead;
 pub mod record;
 pub mod segments;
 pub mod space;
+mod wired;

@@ -13,13 +13,14 @@ mod i_example;
 mod i_fig3_4;
 mod j_fig7;
 mod j_fig8;
+mod j_power;
 mod janusd_file;
 mod l_fig2;
 
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 14] = [
+pub static ALL: [&Experiment; 15] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -34,6 +35,7 @@ pub static ALL: [&Experiment; 14] = [
     &l_fig2::EXPERIMENT,
     &j_fig7::EXPERIMENT,
     &j_fig8::EXPERIMENT,
+    &j_power::EXPERIMENT,
 ];
 
 /// Those that need a few seconds at most.

@@ -1,12 +1,12 @@
 //! A transaction: which metadata blocks it writes, and what they hold.
 
 use super::OfInPlace;
-use super::journal::Image;
+use super::journal::{Image, Transaction};
 use super::tables;
 use crate::error::Error;
 use crate::leaves::Leaf;
-use crate::mounted::{Kind, State};
-use fragmend_flash::command::Units;
+use crate::mounted::{Changes, Kind, Omit, State};
+use fragmend_flash::command::{Command, LogAction, Units};
 use fragmend_flash::device::Bytes;
 use std::collections::BTreeMap;
 
@@ -27,7 +27,22 @@ pub(super) fn commit(state: &mut State<OfInPlace>) -> Result<(), Error> {
     let images: Vec<Image> = images.into_iter().collect();
     let revoked = std::mem::take(&mut state.changes.leaves);
     let (machine, omit) = (state.machine.clone(), state.settings.omit);
-    state.kind.journal.commit(&machine, images, revoked, omit)
+    let Changes { remapped, exclusively, .. } = state.changes;
+    // The order of what follows: `mounted/remap.rs`.
+    if remapped && omit != Some(Omit::LogFlush) {
+        machine.command(&Command::DefragLog(LogAction::Flush))?;
+    }
+    let commits_log = exclusively && omit != Some(Omit::LogCommit);
+    let commits_first = omit == Some(Omit::LogCommitLast);
+    if commits_log && commits_first {
+        machine.command(&Command::DefragLog(LogAction::Commit))?;
+    }
+    let transaction = Transaction { images, revoked, remaps: exclusively };
+    state.kind.journal.commit(&machine, transaction, omit)?;
+    if commits_log && !commits_first {
+        machine.command(&Command::DefragLog(LogAction::Commit))?;
+    }
+    Ok(())
 }
 
 /// Makes the leaves of a file fit its extents, and finds places for new ones.

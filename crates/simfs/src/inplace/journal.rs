@@ -44,6 +44,18 @@ struct Descriptor {
     places: Vec<u32>,
     /// Blocks that are no metadata any more.
     revoked: Vec<u32>,
+    /// Whether it depends on remaps that the drive may undo.
+    remaps: bool,
+}
+
+/// What is committed together.
+#[derive(Default)]
+pub(super) struct Transaction {
+    pub images: Vec<Image>,
+    /// Blocks that are no metadata any more.
+    pub revoked: Vec<u32>,
+    /// Whether it depends on remaps that the drive may undo.
+    pub remaps: bool,
 }
 
 /// What follows them.
@@ -64,6 +76,8 @@ pub(super) struct Journal {
     free: u32,
     /// Blocks that are not in their places, as the last transaction has them.
     pending: BTreeMap<u32, Bytes>,
+    /// Whether the last transaction is here, and depends on remaps.
+    ends_with_remaps: bool,
 }
 
 impl Journal {
@@ -76,7 +90,8 @@ impl Journal {
     }
 
     fn empty(place: Units, head: u32, sequence: u64) -> Self {
-        Self { place, head, sequence, free: place.count - 1, pending: BTreeMap::new() }
+        let (free, pending) = (place.count - 1, BTreeMap::new());
+        Self { place, head, sequence, free, pending, ends_with_remaps: false }
     }
 
     /// How many blocks transactions may have.
@@ -101,23 +116,31 @@ impl Journal {
         (at + count) % self.blocks()
     }
 
-    /// Commits blocks; `revoked` are no metadata any more.
+    /// Commits an empty transaction if the last one depends on remaps, so that it is not the last one any more.
+    pub fn settle(&mut self, machine: &Machine, omit: Option<Omit>) -> Result<(), Error> {
+        if self.ends_with_remaps && omit != Some(Omit::JournalSettled) {
+            self.commit(machine, Transaction::default(), omit)?;
+        }
+        Ok(())
+    }
+
+    /// Commits a transaction.
     ///
     /// # Errors
     /// The transaction is longer than the journal, or the drive refuses.
     pub fn commit(
         &mut self,
         machine: &Machine,
-        images: Vec<Image>,
-        revoked: Vec<u32>,
+        transaction: Transaction,
         omit: Option<Omit>,
     ) -> Result<(), Error> {
+        let Transaction { images, revoked, remaps } = transaction;
         let block = machine.block_bytes() as usize;
         let places = images.iter().map(|(place, _)| *place).collect();
         let kept = if omit == Some(Omit::Revoke) { Vec::new() } else { revoked.clone() };
         let (magic, sequence) = (MAGIC, self.sequence);
         let descriptor =
-            record::pack(&Descriptor { magic, sequence, places, revoked: kept }, block);
+            record::pack(&Descriptor { magic, sequence, places, revoked: kept, remaps }, block);
         let mut contents: Vec<Bytes> = descriptor.into_iter().map(Some).collect();
         contents.extend(images.iter().map(|(_, bytes)| bytes.clone()));
         let count = contents.len() as u32 + 1;
@@ -142,6 +165,7 @@ impl Journal {
         }
         (self.head, self.sequence) = (self.after(self.head, count), sequence + 1);
         self.free -= count;
+        self.ends_with_remaps = remaps;
         self.pending.extend(images);
         if omit != Some(Omit::Forget) {
             revoked.iter().for_each(|place| _ = self.pending.remove(place));
@@ -181,8 +205,8 @@ impl Journal {
     }
 
     /// Writes what has been committed to its place, durably, and returns the journal, which is empty then. A cut meanwhile leaves the old
-    /// tail, so that the next mount does the same.
-    pub fn replay(machine: &Machine, place: Units) -> Result<Self, Error> {
+    /// tail, so that the next mount does the same. If remaps are undone, a last transaction that depends on them is left out.
+    pub fn replay(machine: &Machine, place: Units, undoes_remaps: bool) -> Result<Self, Error> {
         let block = machine.block_bytes() as usize;
         let first = Units::new(place.start, 1);
         machine.read(&[first], Access::Direct)?;
@@ -196,6 +220,7 @@ impl Journal {
             journal.sequence += 1;
             found.push((descriptor, images));
         }
+        found.pop_if(|(last, _)| undoes_remaps && last.remaps);
         let mut revoked: BTreeMap<u32, u64> = BTreeMap::new();
         for (descriptor, _) in &found {
             revoked.extend(descriptor.revoked.iter().map(|place| (*place, descriptor.sequence)));

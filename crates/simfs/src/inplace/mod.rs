@@ -23,11 +23,11 @@ use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
 use crate::machine::Machine;
-use crate::mounted::{Changes, Kind, Mounted, Settings, State};
+use crate::mounted::{Changes, Kind, Mounted, Omit, Primitive, Settings, State};
 use crate::owners::Owners;
 use crate::record;
 use crate::space::Space;
-use fragmend_flash::command::{Hint, Units};
+use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
 use fragmend_layout::FsKind;
 use journal::Journal;
 use places::Places;
@@ -47,6 +47,10 @@ pub struct Options {
     pub reservation: bool,
     /// Whether small files are placed next to each other, in a run that is theirs (locality group).
     pub locality: bool,
+    /// How data is brought to a new place.
+    pub primitive: Primitive,
+    /// Whether files that are in fragments once they are written are brought to a place where they are in one (janusd, section 7).
+    pub defrag_on_write: bool,
 }
 
 impl Options {
@@ -62,6 +66,8 @@ impl Options {
             inodes: (blocks / (16384 / block).max(1)).clamp(16, 1 << 16),
             reservation: true,
             locality: true,
+            primitive: Primitive::Copy,
+            defrag_on_write: false,
         }
     }
 }
@@ -92,7 +98,7 @@ impl InPlace {
         let head = record::pack(&places, block);
         machine.write(&[Units::new(0, 1)], Hint::None, &mut |_| Some(head[0].clone()))?;
         // Inodes that are not used are zeroes.
-        machine.command(&fragmend_flash::command::Command::Trim(places.table()))?;
+        machine.command(&Command::Trim(places.table()))?;
         let mut space = Space::new(places.blocks, places.per_group);
         space.take(Units::new(0, places.first_data()));
         for group in 0..places.groups() {
@@ -112,7 +118,7 @@ impl InPlace {
         let places: Places = record::unpack(&head)
             .filter(|places: &Places| places.is_of(machine))
             .ok_or_else(|| Error::Damaged("its first block is no super block".into()))?;
-        let journal = Journal::replay(machine, places.journal())?;
+        let journal = recover(machine, places.journal(), options.settings.omit)?;
         let read = |units: Units| machine.bytes(units);
         let tables = tables::read(&places, &read).map_err(Error::Damaged)?;
         let mut files = Files::default();
@@ -138,8 +144,34 @@ impl InPlace {
             locality: options.locality,
             small: None,
         };
-        Self::new(machine, &options.settings, files, space, Owners::default(), kind)
+        let mounted = Self::new(machine, &options.settings, files, space, Owners::default(), kind);
+        mounted.move_by(options.primitive, options.defrag_on_write);
+        mounted
     }
+}
+
+/// Replays the journal, and undoes remaps that are not committed: janusd's modified `fsck`. The order: `mounted/remap.rs`.
+fn recover(machine: &Machine, place: Units, omit: Option<Omit>) -> Result<Journal, Error> {
+    let is_committed = match machine.command(&Command::DefragLog(LogAction::Check)) {
+        Ok(checked) => checked.committed,
+        // A drive without remaps.
+        Err(Refused::Unsupported) => true,
+        Err(refused) => return Err(refused.into()),
+    };
+    let discard = || match omit {
+        Some(Omit::LogDiscard) => Ok(()),
+        _ if is_committed => Ok(()),
+        _ => machine.command(&Command::DefragLog(LogAction::Discard)).map(drop),
+    };
+    if omit == Some(Omit::RollBackFirst) {
+        discard()?;
+    }
+    let undoes_remaps = !is_committed && omit != Some(Omit::RollBack);
+    let journal = Journal::replay(machine, place, undoes_remaps)?;
+    if omit != Some(Omit::RollBackFirst) {
+        discard()?;
+    }
+    Ok(journal)
 }
 
 impl Kind for OfInPlace {
@@ -190,6 +222,11 @@ impl Kind for OfInPlace {
 
     fn commit(state: &mut State<Self>) -> Result<(), Error> {
         commit::commit(state)
+    }
+
+    fn prepare_remap(state: &mut State<Self>) -> Result<(), Error> {
+        let (machine, omit) = (state.machine.clone(), state.settings.omit);
+        state.kind.journal.settle(&machine, omit)
     }
 
     fn check(state: &State<Self>) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! What programs do with the files.
 
-use super::{Kind, Mounted, State};
+use super::{Gathered, Kind, Mounted, State};
 use crate::error::Error;
 use crate::file_system::{Access, FileSystem, Token};
 use crate::files::File;
@@ -227,6 +227,10 @@ impl<K: Kind> FileSystem for Mounted<K> {
 
     fn share(&self, file: FileId, path: &Path) -> Result<FileId, Error> {
         self.call(|state| state.share(file, path))
+    }
+
+    fn gather_free_space(&self) -> Result<Gathered, Error> {
+        self.call(super::State::gather_free_space)
     }
 
     fn sync_file(&self, file: FileId) -> Result<(), Error> {

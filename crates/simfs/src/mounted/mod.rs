@@ -13,8 +13,10 @@
 mod calls;
 mod check;
 mod data;
+mod joining;
 mod moves;
 mod reads;
+mod remap;
 mod transfer;
 mod volume;
 
@@ -35,7 +37,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub(crate) use check::add_once;
-pub use transfer::Primitive;
+pub use joining::Gathered;
+pub use remap::{Primitive, Remap};
 
 /// What all kinds can be mounted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +105,20 @@ pub enum Omit {
     Unshare,
     /// A sync flushes although there is nothing to commit.
     FlushOfOverwrites,
+    /// Of remaps: the defrag log is durable before the journal's commit.
+    LogFlush,
+    /// Of exclusive remaps: the completion flag is appended to the log.
+    LogCommit,
+    /// Of exclusive remaps: that is done after the journal's commit.
+    LogCommitLast,
+    /// Of exclusive remaps: a mount discards those that are not committed.
+    LogDiscard,
+    /// Of exclusive remaps: a mount does not replay a transaction whose remaps are not committed.
+    RollBack,
+    /// Of exclusive remaps: a mount makes that durable before it discards.
+    RollBackFirst,
+    /// Of exclusive remaps: none is made while the journal ends with a transaction that has some.
+    JournalSettled,
 }
 
 /// What has changed since the last commit.
@@ -115,6 +132,9 @@ pub struct Changes {
     pub(crate) leaves: Vec<u32>,
     /// Groups of which blocks were allocated or freed.
     pub(crate) groups: BTreeSet<u32>,
+    /// Whether extents were remapped, and whether one of the remaps was exclusive.
+    pub(crate) remapped: bool,
+    pub(crate) exclusively: bool,
 }
 
 impl Changes {
@@ -162,13 +182,22 @@ pub trait Kind: Sized + 'static {
     }
     /// Writes the metadata of all changes, and switches to it.
     fn commit(state: &mut State<Self>) -> Result<(), Error>;
+    /// Sees to it that an exclusive remap may be made: if it is undone, nothing that is committed goes with it.
+    fn prepare_remap(_: &mut State<Self>) -> Result<(), Error> {
+        Ok(())
+    }
     /// Compares what the last commit has put on the drive with the tables in memory.
     fn check(state: &State<Self>) -> Result<(), String>;
 }
 
 /// A mounted file system. All clones are the same one.
-#[derive(Clone)]
 pub struct Mounted<K>(Rc<Shared<K>>);
+
+impl<K> Clone for Mounted<K> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
 
 struct Shared<K> {
     machine: Machine,
@@ -198,6 +227,8 @@ pub struct State<K> {
     /// Whether a command has failed, after which memory and drive may differ.
     failed: Option<Error>,
     pub(crate) primitive: Primitive,
+    /// Whether files in fragments that have changed are relocated at once.
+    defrag_on_write: bool,
     pub(crate) kind: K,
 }
 
@@ -230,9 +261,22 @@ impl<K: Kind> Mounted<K> {
             dirty_ns: None,
             failed: None,
             primitive: Primitive::Copy,
+            defrag_on_write: false,
             kind,
         };
         Self(Rc::new(Shared { machine: machine.clone(), state: RefCell::new(state) }))
+    }
+
+    /// From now on data is brought to a new place by this primitive; of files that are written at once if they are in fragments then.
+    pub(crate) fn move_by(&self, primitive: Primitive, defrag_on_write: bool) {
+        let state = &mut *self.0.state.borrow_mut();
+        (state.primitive, state.defrag_on_write) = (primitive, defrag_on_write);
+    }
+
+    /// The free runs of blocks, within groups.
+    pub fn free_runs(&self) -> Vec<Units> {
+        let state = self.0.state.borrow();
+        state.space.free_within(Units::new(0, self.0.machine.blocks()))
     }
 
     /// Makes a call: nothing is done after the power was cut, and what is overdue is committed or written back before it.
@@ -286,6 +330,7 @@ impl<K: Kind> State<K> {
         let late = self.settings.omit == Some(Omit::OrderedData);
         if !late {
             self.write_placed()?;
+            self.join_changed()?;
         }
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);

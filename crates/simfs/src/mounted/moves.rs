@@ -7,7 +7,10 @@
 //! 4. The commit makes the exchange durable. Its barrier before the switch covers what was transferred, so a cut afterwards finds the new
 //!    place with the data. What programs write between exchange and commit goes to the new place, and their sync commits.
 //! 5. After the commit the old place is trimmed and free. What was not used is released.
+//!
+//! Where the drive remaps instead of a transfer, the argument is that of `remap.rs`.
 
+use super::remap::Relocated;
 use super::transfer::{Transfer, part_of};
 use super::{Kind, Mounted, Omit};
 use crate::readahead::blocks_of;
@@ -72,12 +75,12 @@ impl<K: Kind> Exchange<'_, K> {
         let late = std::mem::take(&mut self.late);
         let done = self.mounted.call(|state| {
             state.commit()?;
-            late.iter().try_for_each(|transfer| state.transfer(transfer))
+            late.iter().try_for_each(|transfer| state.copy(&transfer.0))
         });
         Ok(done?)
     }
 
-    fn relocate(&mut self, id: FileId, index: usize, part: ByteRange) -> Result<(), Skip> {
+    fn relocate(&mut self, id: FileId, index: usize, part: ByteRange) -> Result<Relocated, Skip> {
         let donor = &self.donors[index];
         let unshare = self.unshare;
         let block = self.mounted.0.machine.block_bytes();
@@ -85,28 +88,28 @@ impl<K: Kind> Exchange<'_, K> {
         let places = part_of(&donor.places, blocks.start - first..blocks.end - first);
         let mut problem = None;
         let mut late = None;
-        self.mounted.call(|state| {
+        let done = self.mounted.call(|state| {
             let transfer = match state.transfer_of(id, blocks.clone(), &places, unshare) {
                 Ok(transfer) => transfer,
                 Err(skip) => {
                     problem = Some(skip);
-                    return Ok(());
+                    return Ok(Relocated::default());
                 }
             };
             if state.settings.omit == Some(Omit::DonorBeforeExchange) {
-                state.exchange(id, &transfer)?;
+                state.exchange(id.inode, &transfer.0)?;
+                let done = Relocated::copied(&transfer.0);
                 late = Some(transfer);
-                return Ok(());
+                return Ok(done);
             }
-            state.transfer(&transfer)?;
-            state.exchange(id, &transfer)
+            state.relocate(id.inode, &transfer.0)
         })?;
         if let Some(skip) = problem {
             return Err(skip);
         }
         self.late.extend(late);
-        self.donors[index].taken = blocks.end - first;
-        Ok(())
+        self.donors[index].taken = blocks.start - first + done.blocks;
+        Ok(done)
     }
 
     /// Releases what was not used.
@@ -187,12 +190,14 @@ impl<K: Kind> ByPart for Exchange<'_, K> {
     ) -> Step {
         let machine = &self.mounted.0.machine;
         let began = machine.now_ns();
-        if let Err(skip) = self.relocate(file.id, index, part) {
-            return Step::none(skip);
-        }
+        let done = match self.relocate(file.id, index, part) {
+            Ok(done) => done,
+            Err(skip) => return Step::none(skip),
+        };
         let held = Duration::from_nanos(machine.now_ns() - began);
-        let by = self.mounted.0.state.borrow().primitive.name();
-        Step { moved: part.len(), by: Some(by), held, ..Step::default() }
+        let moved = part.len().min(done.blocks * machine.block_bytes());
+        let Relocated { by, fallback, skip, .. } = done;
+        Step { moved, by, fallback, skip, held, ..Step::default() }
     }
 }
 

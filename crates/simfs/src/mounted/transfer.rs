@@ -9,27 +9,21 @@ use fragmend_layout::{FileId, Skip, SkipReason};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How data comes to its new place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Primitive {
-    /// The host reads it and writes it there.
-    #[default]
-    Copy,
+/// A part of a file, in runs that are contiguous both in their old and in their new place, in the order of the file.
+pub(super) struct Transfer(pub Vec<Moving>);
+
+/// A run of a file's blocks on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moving {
+    /// The first block of its old place.
+    pub from: u32,
+    pub to: Piece,
 }
 
-impl Primitive {
-    /// Its name in receipts.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Copy => "copy and exchange",
-        }
+impl Moving {
+    pub fn old(&self) -> Units {
+        Units::new(self.from, self.to.count)
     }
-}
-
-/// A part of a file with its old and its new place, both in the order of the file and without overlap.
-pub(super) struct Transfer {
-    old: Vec<Piece>,
-    new: Vec<Piece>,
 }
 
 impl<K: Kind> State<K> {
@@ -84,21 +78,14 @@ impl<K: Kind> State<K> {
         if !unshare && old.iter().any(|piece| !self.owners.shared(piece.units()).is_empty()) {
             return Err(Skip::new(SkipReason::Shared, "it is shared since it was looked at"));
         }
-        Ok(Transfer { new: moved_to(&old, places), old })
+        Ok(Transfer(moved_to(&old, places)))
     }
 
-    /// Brings the data to its new place. It need not be durable: the commit's barrier comes before anything refers to it.
-    pub(super) fn transfer(&self, transfer: &Transfer) -> Result<(), Error> {
-        match self.primitive {
-            Primitive::Copy => self.copy(transfer),
-        }
-    }
-
-    fn copy(&self, transfer: &Transfer) -> Result<(), Error> {
-        let written = |pieces: &[Piece]| -> Vec<Units> {
-            pieces.iter().filter(|piece| !piece.unwritten).map(Piece::units).collect()
-        };
-        let (from, to) = (written(&transfer.old), written(&transfer.new));
+    /// Reads data and writes it to its new place. It need not be durable: the commit's barrier comes before anything refers to it.
+    pub(super) fn copy(&self, runs: &[Moving]) -> Result<(), Error> {
+        let written = || runs.iter().filter(|run| !run.to.unwritten);
+        let from = continued(written().map(Moving::old));
+        let to = continued(written().map(|run| run.to.units()));
         if from.is_empty() {
             return Ok(());
         }
@@ -115,24 +102,36 @@ impl<K: Kind> State<K> {
     }
 
     /// The file has its new place from now on, and leaves the old one.
-    pub(super) fn exchange(&mut self, id: FileId, transfer: &Transfer) -> Result<(), Error> {
-        for piece in &transfer.new {
+    pub(super) fn exchange(&mut self, inode: u64, runs: &[Moving]) -> Result<(), Error> {
+        for piece in runs.iter().map(|run| run.to) {
             self.space.hand_over(piece.units());
             self.donated -= u64::from(piece.count);
             self.changes.groups.extend(self.space.groups_of(piece.units()));
-            let old = self.files.of_mut(id)?.map.insert(*piece);
+            let old = self.files.get_mut(inode).ok_or(Error::Gone)?.map.insert(piece);
             for old in old {
                 self.leave(old.units())?;
             }
-            self.touch(id.inode, piece.blocks());
+            self.touch(inode, piece.blocks());
         }
         Ok(())
     }
 }
 
-/// The same blocks of a file at these places, in their order.
-fn moved_to(old: &[Piece], places: &[Units]) -> Vec<Piece> {
-    let mut new: Vec<Piece> = Vec::new();
+/// Runs of blocks in this order, those that continue the one before them as one.
+fn continued(runs: impl Iterator<Item = Units>) -> Vec<Units> {
+    let mut all: Vec<Units> = Vec::new();
+    for run in runs {
+        match all.last_mut().filter(|last| last.end() == run.start) {
+            Some(last) => last.count += run.count,
+            None => all.push(run),
+        }
+    }
+    all
+}
+
+/// The same blocks of a file on their way to these places, in their order.
+pub(super) fn moved_to(old: &[Piece], places: &[Units]) -> Vec<Moving> {
+    let mut runs: Vec<Moving> = Vec::new();
     let mut places = places.iter().copied();
     let mut at = Units::new(0, 0);
     for piece in old {
@@ -142,13 +141,14 @@ fn moved_to(old: &[Piece], places: &[Units]) -> Vec<Piece> {
                 at = places.next().expect("as many places as blocks");
             }
             let count = rest.count.min(at.count);
-            new.push(Piece { place: at.start, count, ..rest });
+            runs.push(Moving { from: rest.place, to: Piece { place: at.start, count, ..rest } });
             at = Units::new(at.start + count, at.count - count);
+            rest.place += count;
             rest.block += u64::from(count);
             rest.count -= count;
         }
     }
-    new
+    runs
 }
 
 /// The part of these places that has the blocks `range`, counted from the first one.

@@ -13,7 +13,17 @@ use std::path::Path;
 
 fn cut(settings: Settings, machine: fn(u64) -> Machine) -> Found {
     let kind = Segments::new(settings);
-    Cuts { kind: &kind, machine, seeds: 0..40, steps: 60, instants: &[0], ends_early: true }.run()
+    Cuts {
+        kind: &kind,
+        machine,
+        seeds: 0..40,
+        steps: 60,
+        instants: &[0],
+        journal: None,
+        mount_commands: 6,
+        ends_early: true,
+    }
+    .run()
 }
 
 /// Parameters under which a barrier matters often.

@@ -1,89 +1,11 @@
-//! What the tests of all simulated file systems share: the conformance fixture over any of them, drives, and the cut driver, which cuts
-//! the power at every command of a load and compares what is mounted afterwards with what must be durable.
+//! What the tests of all simulated file systems share: the conformance fixture over any of them, and drives. Their power cuts are those of
+//! `fragmend_simfs::cuts`.
 
 #![allow(dead_code)] // each test file uses its part
+#![allow(unused_imports)]
 
-pub mod cuts;
 pub mod drives;
 pub mod fixture;
-pub mod load;
 pub mod lossy;
-pub mod model;
 
-use fragmend_layout::{DeviceProfile, FileId, FsKind, Layout, Movable, Skip, Volume};
-use fragmend_simfs::error::Error;
-use fragmend_simfs::file_system::FileSystem;
-use fragmend_simfs::machine::Machine;
-use std::path::Path;
-use std::rc::Rc;
-
-/// A kind of simulated file system, with the options that it is made and mounted with.
-pub trait Kind {
-    /// Makes an empty file system on the machine's drive, durably.
-    fn format(&self, machine: &Machine) -> Result<(), Error>;
-    /// Mounts what is on the machine's drive.
-    fn mount(&self, machine: &Machine) -> Result<Rc<dyn FileSystem>, Error>;
-    /// Whether files can share blocks.
-    fn shares(&self) -> bool {
-        false
-    }
-}
-
-/// A mounted file system as a volume.
-pub struct Seen(pub Rc<dyn FileSystem>);
-
-impl Volume for Seen {
-    fn label(&self) -> String {
-        self.0.label()
-    }
-
-    fn kind(&self) -> FsKind {
-        Volume::kind(&*self.0)
-    }
-
-    fn free_bytes(&self) -> Result<u64, Skip> {
-        self.0.free_bytes()
-    }
-
-    fn total_bytes(&self) -> u64 {
-        self.0.total_bytes()
-    }
-
-    fn block_bytes(&self) -> u64 {
-        self.0.block_bytes()
-    }
-
-    fn profile(&self) -> Option<DeviceProfile> {
-        Some(self.0.profile().unwrap_or_else(DeviceProfile::unknown))
-    }
-
-    fn files(&self, visit: &mut dyn FnMut(&Path, Result<FileId, Skip>)) -> Result<(), Skip> {
-        self.0.files(visit)
-    }
-
-    fn layout(&self, file: FileId, hint: &Path) -> Result<Layout, Skip> {
-        self.0.layout(file, hint)
-    }
-
-    fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip> {
-        self.0.open(file, hint)
-    }
-}
-
-/// A sequence of numbers that a seed determines (SplitMix64: Steele, Lea and Flood, OOPSLA'14).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
+pub use fragmend_simfs::cuts::{self, Kind, Random, Seen};

@@ -3,16 +3,18 @@
 
 use super::load::Load;
 use super::model::Model;
+use super::windows::{InWindow, Window};
 use super::{Kind, Random};
+use crate::file_system::FileSystem;
+use crate::machine::{Machine, PowerCut};
 use fragmend_flash::command::Units;
-use fragmend_simfs::file_system::FileSystem;
-use fragmend_simfs::machine::{Machine, PowerCut};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// A load that is cut everywhere.
 pub struct Cuts<'a> {
+    /// What is cut.
     pub kind: &'a dyn Kind,
     /// A machine whose drive is determined by a seed.
     pub machine: fn(u64) -> Machine,
@@ -22,6 +24,10 @@ pub struct Cuts<'a> {
     pub steps: usize,
     /// Nanoseconds between the command before a cut and the cut; as many cuts are made before each command.
     pub instants: &'a [u64],
+    /// The blocks of the file system's journal, if it has one.
+    pub journal: Option<Units>,
+    /// One mount in two is cut off, within so many commands.
+    pub mount_commands: u64,
     /// Whether the first disagreement ends it.
     pub ends_early: bool,
 }
@@ -33,14 +39,22 @@ pub struct Found {
     pub cuts: u64,
     /// Distinct contents of the drive after them.
     pub states: HashSet<u64>,
+    /// The same by what the drive was doing.
+    pub windows: BTreeMap<Window, InWindow>,
     /// What was wrong, with how to see it again.
     pub disagreements: Vec<String>,
 }
 
 impl Found {
-    /// There were so many distinct states, and no disagreement.
+    /// Checks that there were so many distinct states, and no disagreement.
+    ///
+    /// # Panics
+    /// If not.
     pub fn assert_agrees(&self, states: usize) {
         println!("{} cuts, {} distinct states", self.cuts, self.states.len());
+        for (window, here) in &self.windows {
+            println!("  {window:?}: {} cuts, {} distinct states", here.cuts, here.states.len());
+        }
         let first: Vec<_> = self.disagreements.iter().take(5).collect();
         assert!(first.is_empty(), "{} disagreements: {first:#?}", self.disagreements.len());
         assert!(self.states.len() >= states, "{} states", self.states.len());
@@ -49,30 +63,57 @@ impl Found {
 
 impl Cuts<'_> {
     /// Makes all cuts.
+    ///
+    /// # Panics
+    /// The file system cannot be made, or mounted before the first cut.
     pub fn run(&self) -> Found {
         let mut found = Found::default();
         for seed in self.seeds.clone() {
             let mut uncut = Played::new(self, seed);
             let first = uncut.machine.commands() + 1;
+            uncut.machine.record_commands();
             if let Err(why) = uncut.play(self, seed, None) {
                 found.disagreements.push(format!("seed {seed}, no cut: {why}"));
                 continue;
             }
+            let windows = Window::of_each(&uncut.machine.recorded_commands(), self.journal);
             for before in first..=uncut.machine.commands() + 1 {
+                let last = (before - first).checked_sub(1).map(|last| &*windows[last as usize]);
                 for (n, after_ns) in self.instants.iter().enumerate() {
                     let cut = PowerCut { before, after_ns: *after_ns };
-                    let of_cut = Random(seed ^ (before << 20) ^ ((n as u64) << 50)).next();
-                    found.cuts += 1;
-                    if let Err(why) = self.cut(seed, cut, of_cut, &mut found.states) {
-                        found.disagreements.push(format!("seed {seed}, {cut:?}: {why}"));
-                        if self.ends_early {
-                            return found;
-                        }
+                    let of_cut = Random(seed ^ (before << 20) ^ ((n as u64) << 50)).next_number();
+                    self.cut_once(seed, cut, of_cut, last.unwrap_or_default(), &mut found);
+                    if self.ends_early && !found.disagreements.is_empty() {
+                        return found;
                     }
                 }
             }
         }
         found
+    }
+
+    /// Makes one cut, in these windows.
+    fn cut_once(
+        &self,
+        seed: u64,
+        cut: PowerCut,
+        of_cut: u64,
+        windows: &[Window],
+        found: &mut Found,
+    ) {
+        let mut states = Vec::new();
+        let result = self.cut(seed, cut, of_cut, &mut states);
+        found.cuts += 1;
+        for window in windows {
+            let here = found.windows.entry(*window).or_default();
+            here.cuts += 1;
+            here.states.extend(&states);
+            here.disagreements += u64::from(result.is_err());
+        }
+        found.states.extend(states);
+        if let Err(why) = result {
+            found.disagreements.push(format!("seed {seed}, {cut:?}: {why}"));
+        }
     }
 
     /// Plays the load up to a cut, and looks at what is there afterwards.
@@ -81,16 +122,15 @@ impl Cuts<'_> {
         seed: u64,
         cut: PowerCut,
         of_cut: u64,
-        states: &mut HashSet<u64>,
+        states: &mut Vec<u64>,
     ) -> Result<(), String> {
         let mut played = Played::new(self, of_cut);
         played.play(self, seed, Some(cut))?;
         let mut random = Random(of_cut);
         played.machine.restart(0);
-        states.insert(state(&played.machine));
-        // One mount in two is cut off, too.
+        states.push(state(&played.machine));
         if random.below(2) == 0 {
-            let before = played.machine.commands() + 1 + random.below(6);
+            let before = played.machine.commands() + 1 + random.below(self.mount_commands);
             played.machine.cut_power(PowerCut { before, after_ns: random.below(300_000) });
             let mounted = self.kind.mount(&played.machine);
             if let Err(error) = mounted
@@ -99,7 +139,7 @@ impl Cuts<'_> {
                 return Err(format!("mounting that is cut off: {error}"));
             }
             played.machine.restart(0);
-            states.insert(state(&played.machine));
+            states.push(state(&played.machine));
         }
         let after = |why| format!("after the cut: {why}");
         let fs = self.mount_and_compare(&played, states).map_err(after)?;
@@ -120,9 +160,9 @@ impl Cuts<'_> {
     fn mount_and_compare(
         &self,
         played: &Played,
-        states: &mut HashSet<u64>,
+        states: &mut Vec<u64>,
     ) -> Result<Rc<dyn FileSystem>, String> {
-        states.insert(state(&played.machine));
+        states.push(state(&played.machine));
         let fs = self.kind.mount(&played.machine).map_err(|error| error.to_string())?;
         played.model.compare(&*fs)?;
         fs.check()?;

@@ -2,12 +2,11 @@
 
 use super::model::Model;
 use super::{Kind, Random, Seen};
-use fragmend_apply::{Options, Rate};
-use fragmend_conformance::apply_to;
-use fragmend_layout::{ByteRange, FileId};
+use crate::error::Error;
+use crate::file_system::{Access, FileSystem};
+use fragmend_apply::{Options, Rate, Volumes};
+use fragmend_layout::{ByteRange, FileId, Volume};
 use fragmend_plan::{Policy, Settings, Survey};
-use fragmend_simfs::error::Error;
-use fragmend_simfs::file_system::{Access, FileSystem};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -18,16 +17,23 @@ const NAMES: u64 = 5;
 const BLOCKS: u64 = 40;
 
 /// A load.
-pub struct Load<'a> {
+pub(super) struct Load<'a> {
     pub fs: Rc<dyn FileSystem>,
     pub model: &'a mut Model,
     pub random: Random,
     pub shares: bool,
+    pub gathers: bool,
 }
 
 impl<'a> Load<'a> {
     pub fn new(kind: &dyn Kind, fs: Rc<dyn FileSystem>, model: &'a mut Model, seed: u64) -> Self {
-        Self { fs, model, random: Random(seed), shares: kind.shares() }
+        Self {
+            fs,
+            model,
+            random: Random(seed),
+            shares: kind.shares(),
+            gathers: kind.gathers_space(),
+        }
     }
 
     fn name(&mut self) -> PathBuf {
@@ -85,6 +91,7 @@ impl<'a> Load<'a> {
             19 => self.truncate(file),
             20 => self.allocate(file),
             21 if self.shares => self.share(file),
+            22 if self.gathers => self.fs.gather_free_space().map(drop),
             _ => self.relocate(&path),
         }
     }
@@ -181,10 +188,13 @@ impl<'a> Load<'a> {
         }
         let options =
             Options { rate: Rate::Unlimited, free_floor_bytes: Some(0), ..Options::DEFAULT };
-        let volume = Box::new(Seen(Rc::clone(&self.fs)));
-        let stop = AtomicBool::new(false);
+        let Some(device) = plan.devices.first() else { return Ok(()) };
+        let volume: Box<dyn Volume> = Box::new(Seen(Rc::clone(&self.fs)));
+        let volumes = Volumes::from([(device.device, volume)]);
         let machine = self.fs.machine().clone();
-        apply_to(volume, &machine, &plan, &options, &stop, &mut |_| ());
-        Ok(())
+        let stop = AtomicBool::new(false);
+        fragmend_apply::apply(&plan, volumes, &machine, &options, &stop, &mut |_| ())
+            .map(drop)
+            .map_err(|error| Error::Damaged(error.to_string()))
     }
 }

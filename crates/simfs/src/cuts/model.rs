@@ -1,14 +1,14 @@
 //! What may be on the drive after a power cut: for each file the names, the sizes and the content of each block that it has had since
 //! they were last made durable; for each name the files.
 
+use crate::file_system::{FileSystem, Token};
 use fragmend_layout::{ByteRange, FileId};
-use fragmend_simfs::file_system::{FileSystem, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The files, as they are and as they may be.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub(super) struct Model {
     files: BTreeMap<FileId, File>,
     names: BTreeMap<PathBuf, Values<Option<FileId>>>,
     /// The file that is being made, of which nothing is known yet.
