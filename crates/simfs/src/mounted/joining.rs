@@ -105,10 +105,10 @@ impl<K: Kind> State<K> {
         pieces: &[Piece],
         place: Units,
     ) -> Result<Relocated, Error> {
-        self.space.hold(place);
+        self.hold_at(place);
         let done = self.relocate(inode, &moved_to(pieces, &[place]))?;
         for unused in part_of(&[place], done.blocks..u64::MAX) {
-            self.space.let_go(unused);
+            self.release(unused);
         }
         Ok(done)
     }

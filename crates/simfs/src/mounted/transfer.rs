@@ -38,8 +38,7 @@ impl<K: Kind> State<K> {
                 held.into_iter().for_each(|units| self.release(units));
                 return Err(Error::NoSpace);
             };
-            self.space.hold(units);
-            self.donated += u64::from(units.count);
+            self.hold_at(units);
             rest -= u64::from(units.count);
             match held.last_mut().filter(|last| last.end() == units.start) {
                 Some(last) => last.count += units.count,
@@ -47,6 +46,12 @@ impl<K: Kind> State<K> {
             }
         }
         Ok(held)
+    }
+
+    /// Holds a place, which is free, for a move.
+    pub(super) fn hold_at(&mut self, units: Units) {
+        self.space.hold(units);
+        self.donated += u64::from(units.count);
     }
 
     /// Frees places that were held and not used.
