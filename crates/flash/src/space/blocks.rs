@@ -234,7 +234,8 @@ impl Blocks {
     pub fn open(&mut self, block: u32, stream: Stream) -> bool {
         let die = &mut self.dies[self.shape.die_of_block(block) as usize];
         die.remove_free(block, self.erases[block as usize]);
-        die.open[stream as usize] = Some(OpenBlock { block, programmed: 0 });
+        let open = die.open[stream as usize].replace(OpenBlock { block, programmed: 0 });
+        assert!(open.is_none(), "{open:?} is open for {stream:?}, and {block} besides");
         self.state[block as usize] = BlockState::Open;
         std::mem::take(&mut self.dirty[block as usize])
     }
