@@ -2,6 +2,7 @@
 //! The power can be cut at any instant.
 
 use crate::file_system::{Access, Token};
+use crate::wired::{Wired, WithContents};
 use fragmend_apply::{Environment, OwnIo};
 use fragmend_flash::command::{Command, Completion, Hint, Refused, Units};
 use fragmend_flash::counters::Counters;
@@ -65,7 +66,7 @@ struct OfProgram {
 impl Machine {
     /// A machine with one program, at time zero, and an idle drive, which keeps content or not.
     pub fn new(device: Box<dyn Device>, keeps_content: bool, path: HostPath) -> Self {
-        let drive = Wired { device, commands: 0, arrived: 0, cut: None, is_on: true };
+        let drive = Wired::new(device);
         let programs = vec![OfProgram::default()];
         let (profile, others) = (None, None);
         let (present, next_token) = (0, 1);
@@ -387,96 +388,6 @@ impl Environment for Machine {
 
     /// The drive knows no priorities.
     fn give_way(&self) {}
-}
-
-/// The drive, at the end of a cable that may be cut.
-struct Wired {
-    device: Box<dyn Device>,
-    commands: u64,
-    /// When the last command arrived.
-    arrived: u64,
-    cut: Option<PowerCut>,
-    is_on: bool,
-}
-
-impl Wired {
-    /// Passes on a command, unless the power is cut before it.
-    fn submit(
-        &mut self,
-        at: u64,
-        command: &Command,
-        contents: Contents<'_>,
-    ) -> Result<Completion, Refused> {
-        if let Some(PowerCut { before, after_ns }) = self.cut
-            && self.is_on
-            && before <= self.commands + 1
-        {
-            let at = self.arrived.saturating_add(after_ns).min(at.max(self.arrived));
-            self.device.power_cut(at);
-            self.is_on = false;
-        }
-        if !self.is_on {
-            return Err(Refused::NoPower);
-        }
-        self.commands += 1;
-        self.arrived = self.arrived.max(at);
-        let done = self.device.submit_with(at, command, contents)?;
-        if let Some(PowerCut { before, after_ns }) = self.cut
-            && before == self.commands + 1
-            && !matches!(command, Command::Read(_) | Command::Write { .. })
-            && done.done_ns > self.arrived.saturating_add(after_ns)
-        {
-            self.device.power_cut(self.arrived + after_ns);
-            self.is_on = false;
-            return Err(Refused::NoPower);
-        }
-        Ok(done)
-    }
-}
-
-/// The drive, with the content of the write that is under way.
-struct WithContents<'a, 'c> {
-    drive: &'a mut Wired,
-    contents: Contents<'c>,
-}
-
-impl Device for WithContents<'_, '_> {
-    fn submit_with(
-        &mut self,
-        at: u64,
-        command: &Command,
-        contents: Contents<'_>,
-    ) -> Result<Completion, Refused> {
-        self.drive.submit(at, command, contents)
-    }
-
-    fn submit(&mut self, at: u64, command: &Command) -> Result<Completion, Refused> {
-        self.drive.submit(at, command, self.contents)
-    }
-
-    fn unit_bytes(&self) -> u32 {
-        self.drive.device.unit_bytes()
-    }
-
-    fn units(&self) -> u32 {
-        self.drive.device.units()
-    }
-
-    fn idle_at(&self) -> u64 {
-        self.drive.device.idle_at()
-    }
-
-    fn counters(&self) -> Counters {
-        self.drive.device.counters()
-    }
-
-    fn bytes(&self, units: Units) -> Vec<u8> {
-        self.drive.device.bytes(units)
-    }
-
-    fn power_cut(&mut self, at: u64) -> Recovery {
-        self.drive.device.power_cut(at)
-    }
 }
 
 /// The content of a block that holds a token: the number, little-endian, then zeroes.

@@ -1,0 +1,226 @@
+//! The drive of a [machine](crate::machine), to which commands are passed on as long as the power is on, and the same drive as the
+//! host's path sees it during a write.
+
+use crate::machine::PowerCut;
+use fragmend_flash::command::{Command, Completion, Refused, Units};
+use fragmend_flash::counters::Counters;
+use fragmend_flash::device::{Contents, Device, Recovery};
+use fragmend_flash::zones::ZoneReport;
+
+/// The drive, at the end of a cable that may be cut.
+pub(crate) struct Wired {
+    pub device: Box<dyn Device>,
+    pub commands: u64,
+    /// When the last command arrived.
+    pub arrived: u64,
+    pub cut: Option<PowerCut>,
+    pub is_on: bool,
+}
+
+impl Wired {
+    /// A drive that is on, to which no command was sent.
+    pub fn new(device: Box<dyn Device>) -> Self {
+        Self { device, commands: 0, arrived: 0, cut: None, is_on: true }
+    }
+
+    /// Passes on a command, unless the power is cut before it.
+    fn submit(
+        &mut self,
+        at: u64,
+        command: &Command,
+        contents: Contents<'_>,
+    ) -> Result<Completion, Refused> {
+        if let Some(PowerCut { before, after_ns }) = self.cut
+            && self.is_on
+            && before <= self.commands + 1
+        {
+            let at = self.arrived.saturating_add(after_ns).min(at.max(self.arrived));
+            self.device.power_cut(at);
+            self.is_on = false;
+        }
+        if !self.is_on {
+            return Err(Refused::NoPower);
+        }
+        self.commands += 1;
+        self.arrived = self.arrived.max(at);
+        let done = self.device.submit_with(at, command, contents)?;
+        if let Some(PowerCut { before, after_ns }) = self.cut
+            && before == self.commands + 1
+            && !matches!(command, Command::Read(_) | Command::Write { .. })
+            && done.done_ns > self.arrived.saturating_add(after_ns)
+        {
+            self.device.power_cut(self.arrived + after_ns);
+            self.is_on = false;
+            return Err(Refused::NoPower);
+        }
+        Ok(done)
+    }
+}
+
+/// The drive, with the content of the write that is under way.
+pub(crate) struct WithContents<'a, 'c> {
+    pub drive: &'a mut Wired,
+    pub contents: Contents<'c>,
+}
+
+impl Device for WithContents<'_, '_> {
+    fn submit_with(
+        &mut self,
+        at: u64,
+        command: &Command,
+        contents: Contents<'_>,
+    ) -> Result<Completion, Refused> {
+        self.drive.submit(at, command, contents)
+    }
+
+    fn submit(&mut self, at: u64, command: &Command) -> Result<Completion, Refused> {
+        self.drive.submit(at, command, self.contents)
+    }
+
+    fn unit_bytes(&self) -> u32 {
+        self.drive.device.unit_bytes()
+    }
+
+    fn units(&self) -> u32 {
+        self.drive.device.units()
+    }
+
+    fn idle_at(&self) -> u64 {
+        self.drive.device.idle_at()
+    }
+
+    fn counters(&self) -> Counters {
+        self.drive.device.counters()
+    }
+
+    fn bytes(&self, units: Units) -> Vec<u8> {
+        self.drive.device.bytes(units)
+    }
+
+    fn precondition(&mut self, units: Units) -> Result<(), Refused> {
+        self.drive.device.precondition(units)
+    }
+
+    fn dies(&self) -> u32 {
+        self.drive.device.dies()
+    }
+
+    fn die_of(&self, unit: u32) -> Option<u32> {
+        self.drive.device.die_of(unit)
+    }
+
+    fn dof_p_per_mille(&self, units: &[Units]) -> u32 {
+        self.drive.device.dof_p_per_mille(units)
+    }
+
+    fn busy_ns(&self) -> Vec<u64> {
+        self.drive.device.busy_ns()
+    }
+
+    fn zones(&self) -> Vec<ZoneReport> {
+        self.drive.device.zones()
+    }
+
+    fn zone_units(&self) -> u32 {
+        self.drive.device.zone_units()
+    }
+
+    fn power_cut(&mut self, at: u64) -> Recovery {
+        self.drive.device.power_cut(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_flash::command::Hint;
+    use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
+    use fragmend_flash::geometry::Geometry;
+    use fragmend_flash::ssd::Ssd;
+    use fragmend_flash::zones::Zoned;
+
+    /// A drive of four dies.
+    fn drive() -> Drive {
+        Drive {
+            geometry: Geometry {
+                channels: 2,
+                dies_per_channel: 2,
+                planes_per_die: 1,
+                planes_together: false,
+                planes_read_alone: false,
+                blocks_per_plane: 16,
+                pages_per_block: 8,
+                flash_page_bytes: 2048,
+                program_unit_bytes: 2048,
+                mapping_unit_bytes: 512,
+                stripe_unit_bytes: 2048,
+                over_provisioning_per_mille: 500,
+            },
+            timing: Timing {
+                read_ns: vec![40_000],
+                small_read_ns: Vec::new(),
+                small_read_bytes: 0,
+                page_stays: false,
+                program_ns: 200_000,
+                erase_ns: 2_000_000,
+                channel_bytes_per_second: 800 << 20,
+                channel_chunk_bytes: 2048,
+                channel_command_ns: 0,
+                link_bytes_per_second: 3200 << 20,
+                firmware_read_ns: 0,
+                firmware_small_read_ns: 0,
+                small_command_bytes: 2048,
+                firmware_busy_ns: 0,
+                suspend: None,
+                reads_first: false,
+                array_command_ns: 0,
+                trim_command_ns: 0,
+                trim_unit_ns: 0,
+            },
+            buffer: BufferSpec {
+                bytes: 16384,
+                command_ns: 2_000,
+                unit_ns: 200,
+                protected: true,
+                open_program_units: 4,
+            },
+            firmware: Firmware::default(),
+        }
+    }
+
+    /// What a drive reports, other than what every drive must.
+    fn reported(device: &dyn Device) -> (u32, Option<u32>, u32, Vec<u64>, usize, u32) {
+        let dof_p = device.dof_p_per_mille(&[Units::new(0, 4), Units::new(16, 4)]);
+        let (busy, zones) = (device.busy_ns(), device.zones().len());
+        (device.dies(), device.die_of(20), dof_p, busy, zones, device.zone_units())
+    }
+
+    #[test]
+    fn the_host_sees_what_the_drive_reports() {
+        let ssd = Box::new(Ssd::new(&drive()).expect("a drive"));
+        let zoned = Box::new(Zoned::new(&drive(), 4, false).expect("a zoned drive"));
+        for (device, zones) in [(ssd as Box<dyn Device>, 0), (zoned, 10)] {
+            let mut wired = Wired::new(device);
+            let contents = &mut |_| None;
+            let mut seen = WithContents { drive: &mut wired, contents };
+            let write = Command::Write { units: Units::new(0, 64), hint: Hint::None, fua: false };
+            seen.submit(0, &write).expect("a write");
+            let by_wrapper = reported(&seen);
+            assert_eq!(by_wrapper, reported(&*wired.device));
+            let (dies, die, dof_p, busy, count, units) = by_wrapper;
+            assert_eq!((dies, die, dof_p, count), (4, Some(1), 500, zones));
+            assert!(busy.iter().any(|ns| *ns > 0) && (units > 0) == (zones > 0));
+        }
+    }
+
+    #[test]
+    fn a_drive_is_preconditioned_through_the_wrapper() {
+        let mut wired = Wired::new(Box::new(Ssd::new(&drive()).expect("a drive")));
+        let contents = &mut |_| None;
+        WithContents { drive: &mut wired, contents }
+            .precondition(Units::new(0, 64))
+            .expect("space");
+        assert_eq!(wired.device.die_of(20), Some(1));
+        assert_eq!(wired.device.idle_at(), 0);
+    }
+}
