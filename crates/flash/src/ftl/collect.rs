@@ -232,10 +232,8 @@ impl Ftl {
     ) -> Result<(), NoSpace> {
         let before = self.nand.total_busy_ns();
         let (units, page) = (self.shape.units_of_block(block), self.shape.units_per_page);
-        // The owners' entries are scattered over the mapping. In one pass over them their cache misses
-        // overlap, and the entries are in the processor's cache afterwards.
-        let map = self.space.map();
-        let valid = units.clone().fold(0, |sum, unit| sum + u32::from(map.is_valid(unit)));
+        // The owners' entries are in the processor's cache afterwards.
+        let valid = self.space.map().count_valid(units.clone());
         assert_eq!(valid, self.space.blocks().valid(block), "valid units of block {block}");
         let left = valid.saturating_sub(most);
         for first in units.step_by(page as usize) {
@@ -331,3 +329,6 @@ impl Ftl {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
