@@ -159,6 +159,13 @@ impl Ftl {
 
     fn choose_victim(&self, die: u32) -> Option<u32> {
         let blocks = self.space.blocks();
+        if self.collector.is_short(die)
+            && let Some(block) = blocks.emptiest_that_awaits_none(die)
+            && blocks.valid(block) < self.shape.units_per_block
+        {
+            // The program unit that is left may be the last: it must free a block at once.
+            return Some(block);
+        }
         match self.firmware.collection {
             Collection::Greedy => blocks.emptiest(die),
             Collection::CostBenefit => blocks.best_by_cost_benefit(die, self.space.programs()),

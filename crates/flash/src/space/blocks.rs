@@ -299,6 +299,15 @@ impl Blocks {
         Some((range.start + at) as u32)
     }
 
+    /// The one with the fewest valid units of those that await no successor.
+    pub fn emptiest_that_awaits_none(&self, die: u32) -> Option<u32> {
+        let blocks = self.shape.blocks_of_die(die);
+        let may_be = |block: &u32| {
+            self.state(*block) == BlockState::Closed && !self.awaits_successor(*block)
+        };
+        blocks.filter(may_be).min_by_key(|block| self.valid(*block))
+    }
+
     /// The closed block of a die with the most benefit for its cost: the largest (1 - u) * age / 2u, where u
     /// is its share of valid units, and its age is the number of programs since the one that closed it, plus
     /// 1. `now` is the number of the last program.

@@ -411,6 +411,12 @@ fn a_block_that_a_later_die_has_opened_is_used() {
     run_all(1_003_908..1_003_909, drives::small, 20);
 }
 
+/// After cuts a single program unit is left on all dies: the victim is a block that awaits nothing in the write buffer.
+#[test]
+fn the_last_program_unit_frees_a_block() {
+    run_all(1_010_040..1_010_041, drives::small, 20);
+}
+
 #[test]
 #[ignore = "as many as REMAP_RUNS says (20,000), about ten cuts each"]
 fn remaps_survive_many_power_cuts() {
