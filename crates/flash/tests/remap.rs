@@ -29,7 +29,11 @@ fn drive() -> Drive {
 
 /// A drive whose first units hold their number plus 1.
 fn written(count: u32) -> Ssd {
-    let mut ssd = Ssd::with_content(&drive()).expect("a drive");
+    written_to(&drive(), count)
+}
+
+fn written_to(drive: &Drive, count: u32) -> Ssd {
+    let mut ssd = Ssd::with_content(drive).expect("a drive");
     let write = Command::Write { units: Units::new(0, count), hint: Hint::None, fua: false };
     ssd.submit_with(0, &write, &mut |unit| Some(vec![unit as u8 + 1; UNIT as usize].into()))
         .expect("a write");
@@ -208,4 +212,41 @@ fn a_commit_is_there_as_a_whole() {
         outcomes[usize::from(there == 6)] += 1;
     }
     assert!(outcomes[0] > 20 && outcomes[1] > 0, "{outcomes:?}");
+}
+
+/// The commit needs a compaction, which lasts longer than an erase. Meanwhile the blocks of what it gives up are opened for other data.
+#[test]
+fn a_commit_gives_up_nothing_before_it_is_durable() {
+    let buffer = BufferSpec { bytes: u64::from(UNIT) * 256, ..drive().buffer };
+    let mut ssd = written_to(&Drive { buffer, ..drive() }, 64);
+    let blocks: Vec<u32> = (0..64).filter_map(|unit| Some(ssd.place_of(unit)?.1 / 16)).collect();
+    let write = |start, count| Command::Write {
+        units: Units::new(start, count),
+        hint: Hint::None,
+        fua: false,
+    };
+    ask(&mut ssd, &remap(Units::new(0, 64), 128, false));
+    ask(&mut ssd, &log(LogAction::Flush));
+    ask(&mut ssd, &write(128, 64));
+    ask(&mut ssd, &remap(Units::new(128, 1), 200, true));
+    ask(&mut ssd, &log(LogAction::Flush));
+    for _ in 0..40 {
+        ask(&mut ssd, &write(300, 64));
+    }
+    ask(&mut ssd, &Command::Flush);
+    assert!(blocks.iter().all(|block| ssd.erases_of(*block) == 0), "what is held is kept");
+    let start = ssd.idle_at();
+    let end = ssd.submit(start, &log(LogAction::Commit)).expect("a commit").done_ns;
+    for _ in 0..2 {
+        ssd.submit(start, &write(300, 64)).expect("a write");
+    }
+    assert!(blocks.iter().all(|block| ssd.erases_of(*block) == 1), "they are opened");
+    for at in (start..end).step_by(50_000) {
+        let mut cut = ssd.clone();
+        cut.power_cut(at);
+        assert!(!is_committed(&mut cut), "at {at} of {start}..{end}");
+        ask(&mut cut, &log(LogAction::Discard));
+        let lost = (0..64).find(|unit| found(&cut, *unit) != *unit as u8 + 1);
+        assert_eq!(lost, None, "at {at} of {start}..{end}");
+    }
 }

@@ -4,6 +4,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`machine`] | a drive, the host's path to it, programs and their clocks, power cuts |
+//! | `wired` | the drive of a machine, until the power fails |
 //! | [`file_system`] | what programs do with files |
 //! | [`inplace`] | one that updates in place, in the manner of ext4 |
 //! | [`cow`] | one that copies on write, in the manner of Btrfs |

@@ -67,8 +67,7 @@ struct OfProgram {
 impl Machine {
     /// A machine with one program, at time zero, and an idle drive, which keeps content or not.
     pub fn new(device: Box<dyn Device>, keeps_content: bool, path: HostPath) -> Self {
-        let (cut, records) = (None, None);
-        let drive = Wired { device, commands: 0, arrived: 0, cut, is_on: true, records };
+        let drive = Wired::new(device);
         let programs = vec![OfProgram::default()];
         let (profile, others) = (None, None);
         let (present, next_token) = (0, 1);

@@ -1,9 +1,11 @@
-//! A drive at the end of a cable: commands are counted and recorded, and the power may be cut before or during any of them.
+//! The drive of a [machine](crate::machine), to which commands are passed on as long as the power is on, and the same drive as the
+//! host's path sees it during a write.
 
 use crate::machine::PowerCut;
 use fragmend_flash::command::{Command, Completion, Refused, Units};
 use fragmend_flash::counters::Counters;
 use fragmend_flash::device::{Contents, Device, Recovery};
+use fragmend_flash::zones::ZoneReport;
 
 /// A command that the drive was sent.
 #[derive(Clone, Debug)]
@@ -22,10 +24,16 @@ pub(crate) struct Wired {
     pub arrived: u64,
     pub cut: Option<PowerCut>,
     pub is_on: bool,
+    /// The commands that were sent, if they are recorded.
     pub records: Option<Vec<Recorded>>,
 }
 
 impl Wired {
+    /// A drive that is on, to which no command was sent.
+    pub fn new(device: Box<dyn Device>) -> Self {
+        Self { device, commands: 0, arrived: 0, cut: None, is_on: true, records: None }
+    }
+
     /// Passes on a command, unless the power is cut before it.
     fn submit(
         &mut self,
@@ -106,7 +114,88 @@ impl Device for WithContents<'_, '_> {
         self.drive.device.bytes(units)
     }
 
+    fn precondition(&mut self, units: Units) -> Result<(), Refused> {
+        self.drive.device.precondition(units)
+    }
+
+    fn dies(&self) -> u32 {
+        self.drive.device.dies()
+    }
+
+    fn die_of(&self, unit: u32) -> Option<u32> {
+        self.drive.device.die_of(unit)
+    }
+
+    fn dof_p_per_mille(&self, units: &[Units]) -> u32 {
+        self.drive.device.dof_p_per_mille(units)
+    }
+
+    fn busy_ns(&self) -> Vec<u64> {
+        self.drive.device.busy_ns()
+    }
+
+    fn zones(&self) -> Vec<ZoneReport> {
+        self.drive.device.zones()
+    }
+
+    fn zone_units(&self) -> u32 {
+        self.drive.device.zone_units()
+    }
+
     fn power_cut(&mut self, at: u64) -> Recovery {
         self.drive.device.power_cut(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuts::drives::flash;
+    use fragmend_flash::command::Hint;
+    use fragmend_flash::drive::Drive;
+    use fragmend_flash::ssd::Ssd;
+    use fragmend_flash::zones::Zoned;
+
+    /// A drive of four dies that can have zones.
+    fn drive() -> Drive {
+        let mut drive = flash(512, 16, 8);
+        drive.buffer.protected = true;
+        drive
+    }
+
+    /// What a drive reports, other than what every drive must.
+    fn reported(device: &dyn Device) -> (u32, Option<u32>, u32, Vec<u64>, usize, u32) {
+        let dof_p = device.dof_p_per_mille(&[Units::new(0, 4), Units::new(16, 4)]);
+        let (busy, zones) = (device.busy_ns(), device.zones().len());
+        (device.dies(), device.die_of(20), dof_p, busy, zones, device.zone_units())
+    }
+
+    #[test]
+    fn the_host_sees_what_the_drive_reports() {
+        let ssd = Box::new(Ssd::new(&drive()).expect("a drive"));
+        let zoned = Box::new(Zoned::new(&drive(), 4, false).expect("a zoned drive"));
+        for (device, zones) in [(ssd as Box<dyn Device>, 0), (zoned, 10)] {
+            let mut wired = Wired::new(device);
+            let contents = &mut |_| None;
+            let mut seen = WithContents { drive: &mut wired, contents };
+            let write = Command::Write { units: Units::new(0, 64), hint: Hint::None, fua: false };
+            seen.submit(0, &write).expect("a write");
+            let by_wrapper = reported(&seen);
+            assert_eq!(by_wrapper, reported(&*wired.device));
+            let (dies, die, dof_p, busy, count, units) = by_wrapper;
+            assert_eq!((dies, die, dof_p, count), (4, Some(1), 500, zones));
+            assert!(busy.iter().any(|ns| *ns > 0) && (units > 0) == (zones > 0));
+        }
+    }
+
+    #[test]
+    fn a_drive_is_preconditioned_through_the_wrapper() {
+        let mut wired = Wired::new(Box::new(Ssd::new(&drive()).expect("a drive")));
+        let contents = &mut |_| None;
+        WithContents { drive: &mut wired, contents }
+            .precondition(Units::new(0, 64))
+            .expect("space");
+        assert_eq!(wired.device.die_of(20), Some(1));
+        assert_eq!(wired.device.idle_at(), 0);
     }
 }

@@ -159,6 +159,13 @@ impl Ftl {
 
     fn choose_victim(&self, die: u32) -> Option<u32> {
         let blocks = self.space.blocks();
+        if self.collector.is_short(die)
+            && let Some(block) = blocks.emptiest_that_awaits_none(die)
+            && blocks.valid(block) < self.shape.units_per_block
+        {
+            // The program unit that is left may be the last: it must free a block at once.
+            return Some(block);
+        }
         match self.firmware.collection {
             Collection::Greedy => blocks.emptiest(die),
             Collection::CostBenefit => blocks.best_by_cost_benefit(die, self.space.programs()),
@@ -232,10 +239,8 @@ impl Ftl {
     ) -> Result<(), NoSpace> {
         let before = self.nand.total_busy_ns();
         let (units, page) = (self.shape.units_of_block(block), self.shape.units_per_page);
-        // The owners' entries are scattered over the mapping. In one pass over them their cache misses
-        // overlap, and the entries are in the processor's cache afterwards.
-        let map = self.space.map();
-        let valid = units.clone().fold(0, |sum, unit| sum + u32::from(map.is_valid(unit)));
+        // The owners' entries are in the processor's cache afterwards.
+        let valid = self.space.map().count_valid(units.clone());
         assert_eq!(valid, self.space.blocks().valid(block), "valid units of block {block}");
         let left = valid.saturating_sub(most);
         for first in units.step_by(page as usize) {
@@ -331,3 +336,6 @@ impl Ftl {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

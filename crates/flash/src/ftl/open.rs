@@ -44,12 +44,17 @@ impl Ftl {
         }
         // The free blocks of the die await successors that are in the write buffer, perhaps in this very
         // slot.
-        let dies = self.shape.dies_from(die);
-        let mut open = dies.flat_map(|die| [(die, stream), (die, stream.other())]);
-        if let Some(found) = open.find(|(die, stream)| self.has_open(*die, *stream)) {
-            return Ok(found);
+        if let Some(open) = self.open_of_any_die(die, stream) {
+            return Ok(open);
         }
         self.ensure_open_anywhere(die, stream, ready)
+    }
+
+    /// The first die from this one on that has an open block, and the stream of that, if possible this one.
+    fn open_of_any_die(&self, die: u32, stream: Stream) -> Option<(u32, Stream)> {
+        let dies = self.shape.dies_from(die);
+        let mut open = dies.flat_map(|die| [(die, stream), (die, stream.other())]);
+        open.find(|(die, stream)| self.has_open(*die, *stream))
     }
 
     /// Opens a block of some die, as none is open. All dies collect, and keep their last free block as long
@@ -72,6 +77,10 @@ impl Ftl {
                 self.open_block(other, stream, ready);
                 return Ok((other, stream));
             }
+        }
+        // The collection of one die may have moved units to another, whose turn was before.
+        if let Some(open) = self.open_of_any_die(die, stream) {
+            return Ok(open);
         }
         let mut dies = 0..self.shape.dies;
         let other = dies.find(|die| self.may_open(*die, stream)).ok_or(NoSpace)?;

@@ -12,6 +12,7 @@ impl Ftl {
     pub(super) fn wait_for_buffer(&mut self, ready: u64) -> Result<u64, NoSpace> {
         let mut at = ready;
         while !self.buffer.has_space() {
+            // What ends until then counts as ended from now on, also if the power is cut while the host waits.
             if let Some((end, ended)) = self.in_flight.pop_next(&self.nand) {
                 at = at.max(end);
                 self.end(&ended);
@@ -53,6 +54,7 @@ impl Ftl {
 
     /// The physical unit that awaits a successor for an address that led to a location; the second is whether
     /// nothing leads there any more.
+    #[inline]
     pub(super) fn predecessor_of(&mut self, left: (Location, bool)) -> Option<u32> {
         match left {
             (Location::Unmapped, _) => None,

@@ -234,7 +234,8 @@ impl Blocks {
     pub fn open(&mut self, block: u32, stream: Stream) -> bool {
         let die = &mut self.dies[self.shape.die_of_block(block) as usize];
         die.remove_free(block, self.erases[block as usize]);
-        die.open[stream as usize] = Some(OpenBlock { block, programmed: 0 });
+        let open = die.open[stream as usize].replace(OpenBlock { block, programmed: 0 });
+        assert!(open.is_none(), "{open:?} is open for {stream:?}, and {block} besides");
         self.state[block as usize] = BlockState::Open;
         std::mem::take(&mut self.dirty[block as usize])
     }
@@ -296,6 +297,15 @@ impl Blocks {
         let least = closed.iter().copied().min().filter(|least| *least != u16::MAX)?;
         let at = closed.iter().position(|valid| *valid == least)?;
         Some((range.start + at) as u32)
+    }
+
+    /// The one with the fewest valid units of those that await no successor.
+    pub fn emptiest_that_awaits_none(&self, die: u32) -> Option<u32> {
+        let blocks = self.shape.blocks_of_die(die);
+        let may_be = |block: &u32| {
+            self.state(*block) == BlockState::Closed && !self.awaits_successor(*block)
+        };
+        blocks.filter(may_be).min_by_key(|block| self.valid(*block))
     }
 
     /// The closed block of a die with the most benefit for its cost: the largest (1 - u) * age / 2u, where u

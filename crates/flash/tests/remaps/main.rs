@@ -2,59 +2,23 @@
 //! cuts at any instant, also during the recovery of a file system: after each, every address holds what the
 //! model permits, and exactly that if it was durable.
 //!
-//! `REMAP_RUNS=20000 cargo test -p fragmend-flash --test remaps -- --ignored` cuts the power about 200,000 times.
+//! `REMAP_RUNS=20000 cargo test -p fragmend-flash --test remaps -- --ignored many_power_cuts` cuts the power about 200,000
+//! times on small drives, and 10,000 times on larger ones. With `REMAP_SEED=1003908 REMAP_RUNS=1` and the test's name it runs one seed.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod drives;
 mod model;
 
+use drives::UNIT;
 use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{
-    BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Timing, Wear,
-};
-use fragmend_flash::geometry::Geometry;
+use fragmend_flash::drive::{Drive, Placement};
 use fragmend_flash::ssd::Ssd;
 use model::{Cause, Model};
-use std::collections::BTreeSet;
-
-const UNIT: u32 = 512;
-
-/// A drive of the kind that this number stands for.
-fn drive(kind: u64) -> Drive {
-    let bit = |n: u32| kind >> n & 1 == 1;
-    let suspend = bit(0).then_some(Suspend { suspend_ns: 5_000, resume_ns: 3_000 });
-    Drive {
-        geometry: Geometry {
-            channels: 1 + u32::from(bit(1)),
-            dies_per_channel: 2,
-            blocks_per_plane: 16,
-            pages_per_block: 4,
-            program_unit_bytes: if bit(8) { 4 * UNIT } else { 2 * UNIT },
-            over_provisioning_per_mille: 1000,
-            ..support::geometry(UNIT, 2)
-        },
-        timing: Timing { suspend, reads_first: bit(7), ..support::timing(UNIT) },
-        buffer: BufferSpec {
-            bytes: u64::from(UNIT) * if bit(8) { 20 } else { 12 },
-            command_ns: 1_000,
-            unit_ns: 100,
-            protected: kind.is_multiple_of(11),
-            open_program_units: 2,
-        },
-        firmware: Firmware {
-            placement: if bit(2) { Placement::FileAffine } else { Placement::RoundRobin },
-            collection: if bit(3) { Collection::CostBenefit } else { Collection::Greedy },
-            copyback: bit(4),
-            collection_paced: bit(6),
-            wear: Wear { block_spread: 2, die_spread: 2 },
-            // 51 entries in each kibibyte.
-            defrag_log_bytes: u64::from(4 * UNIT) * (2 + u64::from(bit(5)))
-                / if bit(8) { 1 } else { 2 },
-        },
-    }
-}
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Random numbers from a seed (SplitMix64).
 struct Random(u64);
@@ -79,16 +43,32 @@ struct Run {
     rejoins: bool,
     now: u64,
     cuts: u64,
+    /// The drive's description, and the states that power cuts have left it in, as hashes.
+    description: String,
+    states: HashSet<u64>,
+    /// How many scattered writes follow one another, so that blocks are collected.
+    scattered: u32,
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
-        let drive = drive(seed);
-        let ssd = Ssd::with_content(&drive).expect("a drive");
+    fn new(seed: u64, drive: &Drive, scattered: u32) -> Self {
+        let ssd = Ssd::with_content(drive).expect("a drive");
         let model = Model::new(ssd.units());
         let protected = drive.buffer.protected;
         let rejoins = drive.firmware.placement == Placement::FileAffine;
-        Self { seed, ssd, model, random: Random(seed), protected, rejoins, now: 0, cuts: 0 }
+        Self {
+            seed,
+            ssd,
+            model,
+            random: Random(seed),
+            protected,
+            rejoins,
+            now: 0,
+            cuts: 0,
+            description: format!("{drive:?}"),
+            states: HashSet::new(),
+            scattered,
+        }
     }
 
     fn units(&mut self, most: u64) -> Units {
@@ -248,6 +228,8 @@ impl Run {
         self.now = self.now.max(at);
         self.ssd.power_cut(self.now);
         self.audit();
+        let state = self.state();
+        self.states.insert(state);
         self.model.power_cut(self.now);
         for unit in 0..self.ssd.units() {
             let value = self.found(unit);
@@ -263,6 +245,19 @@ impl Run {
                 self.model.describe(unit)
             );
         }
+    }
+
+    /// A hash of what the drive holds: where each address leads, how often each block was erased, and whether all remaps are committed.
+    /// Contents do not count: states that differ in nothing else are the same.
+    fn state(&mut self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.is_committed().hash(&mut hasher);
+        self.description.hash(&mut hasher);
+        let places = (0..self.ssd.units()).map(|unit| self.ssd.place_of(unit));
+        places.for_each(|place| place.hash(&mut hasher));
+        let erases = (0..self.ssd.shape().blocks()).map(|block| self.ssd.erases_of(block));
+        erases.for_each(|erases| erases.hash(&mut hasher));
+        hasher.finish()
     }
 
     fn audit(&self) {
@@ -300,8 +295,7 @@ impl Run {
             34 => self.commit(),
             35 => self.discard(),
             36 => {
-                // Scattered writes, so many that blocks are collected.
-                for _ in 0..20 {
+                for _ in 0..self.scattered {
                     let units = self.units(2);
                     self.write(units, Hint::None);
                 }
@@ -361,32 +355,80 @@ impl Run {
     }
 }
 
-/// Runs these seeds; returns how often the power was cut, and the counters that show what happened.
-fn run_all(seeds: std::ops::Range<u64>) -> (u64, u64, u64, u64) {
-    let (mut cuts, mut compacted, mut levelled, mut collected) = (0, 0, 0, 0);
+/// What happened in runs.
+#[derive(Debug, Default)]
+struct Tally {
+    cuts: u64,
+    states: HashSet<u64>,
+    /// Programs of compaction, and units that were moved.
+    compacted: u64,
+    levelled: u64,
+    collected: u64,
+}
+
+/// Runs these seeds.
+fn run_all(seeds: std::ops::Range<u64>, drive: impl Fn(u64) -> Drive, scattered: u32) -> Tally {
+    let mut tally = Tally::default();
     for seed in seeds {
-        let run = Run::new(seed).go(200);
+        let run = Run::new(seed, &drive(seed), scattered).go(200);
         let counters = run.ssd.counters();
-        cuts += run.cuts;
-        compacted += counters.log_compacted;
-        levelled += counters.levelled;
-        collected += counters.collected;
+        tally.cuts += run.cuts;
+        tally.states.extend(run.states);
+        tally.compacted += counters.log_compacted;
+        tally.levelled += counters.levelled;
+        tally.collected += counters.collected;
     }
+    let Tally { cuts, states, compacted, levelled, collected } = &tally;
+    let states = states.len();
     println!(
-        "{cuts} cuts; {compacted} programs of compaction, {levelled} units levelled, {collected} collected"
+        "{cuts} cuts, {states} states; {compacted} programs of compaction, {levelled} units levelled, {collected} collected"
     );
-    (cuts, compacted, levelled, collected)
+    tally
+}
+
+/// A number in the environment.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |number| number.parse().expect("a number"))
 }
 
 #[test]
 fn remaps_survive_power_cuts() {
-    let (cuts, compacted, levelled, collected) = run_all(0..800);
-    assert!(cuts > 4_000 && compacted > 1_000 && levelled > 500 && collected > 5_000);
+    let tally = run_all(0..800, drives::small, 20);
+    assert!(tally.cuts > 4_000 && tally.states.len() > 4_000);
+    assert!(tally.compacted > 1_000 && tally.levelled > 500 && tally.collected > 5_000);
+}
+
+#[test]
+fn remaps_survive_power_cuts_of_larger_drives() {
+    let tally = run_all(0..12, drives::large, 400);
+    assert!(tally.cuts > 60 && tally.levelled > 100 && tally.collected > 10_000, "{tally:?}");
+}
+
+/// All dies collect, as the free blocks of all of them await successors; the collection of the second opens a
+/// block of the first.
+#[test]
+fn a_block_that_a_later_die_has_opened_is_used() {
+    run_all(1_003_908..1_003_909, drives::small, 20);
+}
+
+/// After cuts a single program unit is left on all dies: the victim is a block that awaits nothing in the write buffer.
+#[test]
+fn the_last_program_unit_frees_a_block() {
+    run_all(1_010_040..1_010_041, drives::small, 20);
 }
 
 #[test]
 #[ignore = "as many as REMAP_RUNS says (20,000), about ten cuts each"]
 fn remaps_survive_many_power_cuts() {
-    let runs = std::env::var("REMAP_RUNS").map_or(20_000, |runs| runs.parse().expect("a number"));
-    run_all(1_000_000..1_000_000 + runs);
+    let (first, runs) = (number("REMAP_SEED", 1_000_000), number("REMAP_RUNS", 20_000));
+    let tally = run_all(first..first + runs, drives::small, 20);
+    assert!(tally.states.len() as u64 > 5 * runs.saturating_sub(10), "{}", tally.states.len());
+}
+
+#[test]
+#[ignore = "as many as REMAP_LARGE_RUNS says (1,000), about ten cuts each"]
+fn remaps_survive_many_power_cuts_of_larger_drives() {
+    let (first, runs) = (number("REMAP_SEED", 2_000_000), number("REMAP_LARGE_RUNS", 1_000));
+    let tally = run_all(first..first + runs, drives::large, 400);
+    assert!(tally.states.len() as u64 > 5 * runs.saturating_sub(10), "{}", tally.states.len());
 }
