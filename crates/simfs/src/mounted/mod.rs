@@ -182,8 +182,13 @@ pub trait Kind: Sized + 'static {
 }
 
 /// A mounted file system. All clones are the same one.
-#[derive(Clone)]
 pub struct Mounted<K>(Rc<Shared<K>>);
+
+impl<K> Clone for Mounted<K> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
 
 struct Shared<K> {
     machine: Machine,
