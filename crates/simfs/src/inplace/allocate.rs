@@ -45,7 +45,8 @@ pub(super) fn place(
         return small(kind, space, count);
     }
     let reserves = kind.reservation && end >= file.size;
-    let wanted = if reserves { with_reserved(block, count, end.max(file.size), bytes) } else { count };
+    let wanted =
+        if reserves { with_reserved(block, count, end.max(file.size), bytes) } else { count };
     let found = space.allocate(goal.unwrap_or(kind.stream), wanted, continues.is_some())?;
     kind.stream = found.end();
     let (used, rest) = (count.min(found.count), found.count.saturating_sub(count));
