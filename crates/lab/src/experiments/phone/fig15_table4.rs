@@ -56,8 +56,8 @@ const COPIED: [(u32, f64); 3] = [(1, 156.0), (2, 182.0), (4, 217.0)];
 
 const GROWN: &str = "an app's files are as many as here, but what it writes to its databases is not stated: they have most fragments";
 const SPLIT: &str = "these drives are as fast as data sheets say, and a further request costs less than on the paper's, whose latency was \
-                     raised by an amount that it does not state (J-fig7); and a remap leaves data on the channels where it was \
-                     written, so that requests collide there, while a copy is spread evenly";
+                     raised by an amount that it does not state (J-fig7). Copies of the same ranges bring more than remaps, and \
+                     why is not found: windows of readahead are spread over the channels alike";
 const COPIES: &str = "in a week only what is written in it can be fragmented anew: 0.7 of all packages, photos, and databases. The paper's \
                       updates are not stated; its 217 GB in seven runs are 31 GB each, more than the 25 GB of the partition, \
                       so that its tool must have copied files more than once";
