@@ -54,7 +54,7 @@ const LOGICAL_ALONE: f64 = 0.97;
 /// Table 4: what `e4defrag` copies in all, in GB, by the weeks between its runs.
 const COPIED: [(u32, f64); 3] = [(1, 156.0), (2, 182.0), (4, 217.0)];
 
-const GROWN: &str = "an app's files are as many as here, but what it writes to its databases is not stated: they have most fragments";
+const GROWN: &str = "what the paper's apps write to their databases is not stated; here a few databases have most of the fragments";
 const SPLIT: &str = "these drives are as fast as data sheets say, and a further request costs less than on the paper's, whose latency was \
                      raised by an amount that it does not state (J-fig7). Copies of the same ranges bring more than remaps, and \
                      why is not found: windows of readahead are spread over the channels alike";
