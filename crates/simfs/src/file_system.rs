@@ -115,6 +115,14 @@ pub trait FileSystem: Volume {
         Err(Error::Unsupported("it does not move extents to gather free space"))
     }
 
+    /// The last program that could write to a file closes it: what is reserved for it to grow is free again.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn close(&self, _: FileId) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Makes a file durable (`fsync`).
     ///
     /// # Errors

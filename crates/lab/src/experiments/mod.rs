@@ -16,11 +16,12 @@ mod j_fig8;
 mod j_power;
 mod janusd_file;
 mod l_fig2;
+mod phone;
 
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 15] = [
+pub static ALL: [&Experiment; 18] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -33,8 +34,11 @@ pub static ALL: [&Experiment; 15] = [
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
     &l_fig2::EXPERIMENT,
+    &phone::fig2_5::EXPERIMENT,
+    &phone::fig6::EXPERIMENT,
     &j_fig7::EXPERIMENT,
     &j_fig8::EXPERIMENT,
+    &phone::fig15_table4::EXPERIMENT,
     &j_power::EXPERIMENT,
 ];
 

@@ -10,8 +10,9 @@ use fragmend_flash::command::Units;
 const SMALL_BYTES: u64 = 64 << 10;
 /// Blocks of a run that small files share (`s_mb_group_prealloc`).
 const SHARED_BLOCKS: u32 = 512;
-/// What is reserved for a file of up to the first number of KiB has the second one (`ext4_mb_normalize_request`).
-const RESERVED_KIB: [(u64, u64); 8] = [
+/// A file that ends at most at the first number of KiB is allocated windows of the second one (`ext4_mb_normalize_request`): the whole of
+/// it if it is no longer than a MiB, else the window, of those that begin at multiples of its size, that holds what is allocated.
+const WINDOW_KIB: [(u64, u64); 10] = [
     (16, 16),
     (32, 32),
     (64, 64),
@@ -19,7 +20,9 @@ const RESERVED_KIB: [(u64, u64); 8] = [
     (256, 256),
     (512, 512),
     (1024, 1024),
-    (u64::MAX, 2048),
+    (4096, 2048),
+    (8192, 4096),
+    (u64::MAX, 8192),
 ];
 
 /// Allocates at most `count` blocks for a file, from its block `block` on.
@@ -42,7 +45,8 @@ pub(super) fn place(
         return small(kind, space, count);
     }
     let reserves = kind.reservation && end >= file.size;
-    let wanted = if reserves { reserved_blocks(end, bytes, count) } else { count };
+    let wanted =
+        if reserves { with_reserved(block, count, end.max(file.size), bytes) } else { count };
     let found = space.allocate(goal.unwrap_or(kind.stream), wanted, continues.is_some())?;
     kind.stream = found.end();
     let (used, rest) = (count.min(found.count), found.count.saturating_sub(count));
@@ -56,10 +60,12 @@ pub(super) fn place(
     Some(Units::new(found.start, used))
 }
 
-/// Blocks to allocate for a file that ends there now, so that it may grow.
-fn reserved_blocks(end: u64, block_bytes: u64, count: u32) -> u32 {
-    let kib = RESERVED_KIB.iter().find(|(most, _)| end >> 10 <= *most).map_or(2048, |row| row.1);
-    count.max(((kib << 10) / block_bytes) as u32)
+/// Blocks to allocate where `count` are wanted, so that a file that ends at `end` may grow: to the end of the window.
+fn with_reserved(block: u64, count: u32, end: u64, block_bytes: u64) -> u32 {
+    let window = WINDOW_KIB.iter().find(|(most, _)| end.div_ceil(1024) <= *most);
+    let window = (window.map_or(8192, |row| row.1) << 10) / block_bytes;
+    let window_end = (block / window.max(1) + 1) * window;
+    u64::from(count).max(window_end - block) as u32
 }
 
 /// What is reserved for this block of the file.
@@ -90,4 +96,23 @@ fn small(kind: &mut OfInPlace, space: &mut Space, count: u32) -> Option<Units> {
     kind.small = (rest.count > 0).then_some(rest);
     space.hand_over(used);
     Some(used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Examples of `ext4_mb_normalize_request` with blocks of 4 KiB.
+    #[test]
+    fn a_file_is_allocated_the_rest_of_its_window() {
+        let of = |block, count, end_kib: u64| with_reserved(block, count, end_kib << 10, 4096);
+        assert_eq!(of(0, 1, 4), 4, "16 KiB for the first 4");
+        assert_eq!(of(3, 1, 16), 1);
+        assert_eq!(of(4, 1, 20), 4, "the second half of 32 KiB");
+        assert_eq!(of(224, 1, 900), 32, "the rest of a MiB");
+        assert_eq!(of(600, 1, 2404), 1024 - 600, "2 MiB that begin at 2 MiB");
+        assert_eq!(of(1500, 1, 6004), 2048 - 1500, "4 MiB that begin at 4 MiB");
+        assert_eq!(of(3000, 1, 12004), 4096 - 3000, "8 MiB that begin at 8 MiB");
+        assert_eq!(of(0, 5000, 20000), 5000, "never less than what is wanted");
+    }
 }

@@ -115,6 +115,15 @@ impl<K: Kind> State<K> {
         Ok(())
     }
 
+    /// What is dirty still is to get its place from what is reserved (`ext4_release_file`).
+    fn close(&mut self, id: FileId) -> Result<(), Error> {
+        let file = self.files.of_mut(id)?;
+        if self.cache.dirty(id.inode, 0..u64::MAX).is_empty() {
+            self.kind.unreserve(&mut self.space, file);
+        }
+        Ok(())
+    }
+
     fn punch(&mut self, id: FileId, range: ByteRange) -> Result<(), Error> {
         let block = self.block_bytes;
         let blocks = range.start.div_ceil(block)..range.end / block;
@@ -231,6 +240,10 @@ impl<K: Kind> FileSystem for Mounted<K> {
 
     fn gather_free_space(&self) -> Result<Gathered, Error> {
         self.call(super::State::gather_free_space)
+    }
+
+    fn close(&self, file: FileId) -> Result<(), Error> {
+        self.call(|state| state.close(file))
     }
 
     fn sync_file(&self, file: FileId) -> Result<(), Error> {
