@@ -15,11 +15,15 @@ mod j_fig7;
 mod j_fig8;
 mod janusd_file;
 mod l_fig2;
+mod l_fig6;
+mod l_fig7_table2;
+mod l_table1;
+mod lfs;
 
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 14] = [
+pub static ALL: [&Experiment; 17] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -32,6 +36,9 @@ pub static ALL: [&Experiment; 14] = [
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
     &l_fig2::EXPERIMENT,
+    &l_table1::EXPERIMENT,
+    &l_fig6::EXPERIMENT,
+    &l_fig7_table2::EXPERIMENT,
     &j_fig7::EXPERIMENT,
     &j_fig8::EXPERIMENT,
 ];
