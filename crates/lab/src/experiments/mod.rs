@@ -10,7 +10,9 @@ mod f_discard;
 mod f_fig4_table1;
 mod f_fig8_9;
 mod i_example;
+mod i_fig11;
 mod i_fig3_4;
+mod indef;
 mod j_fig7;
 mod j_fig8;
 mod janusd_file;
@@ -23,7 +25,7 @@ mod lfs;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 17] = [
+pub static ALL: [&Experiment; 18] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -35,6 +37,7 @@ pub static ALL: [&Experiment; 17] = [
     &f_discard::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
+    &i_fig11::EXPERIMENT,
     &l_fig2::EXPERIMENT,
     &l_table1::EXPERIMENT,
     &l_fig6::EXPERIMENT,
