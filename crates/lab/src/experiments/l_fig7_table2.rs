@@ -6,9 +6,9 @@
 //! that there are is cleaned; other shares are in the picture. Files 5 and 6 gain where files 1 to 4 and 8 have ended, and after file 7's
 //! own segments: not yet after an eighth of the victims.
 //!
-//! How many candidates "several" are is not stated either, and the figure depends on it, as on the number of cleanings. Here they are as many as F2FS's search for a victim looks at. With the
-//! eight of the planner's policy `segments` the two policies clean the same segments but for seven at most, so that nothing is gained: a row
-//! says so.
+//! How many candidates "several" are is not stated either, and the figure depends on it, as on the number of cleanings. Here they are as many
+//! as F2FS's search for a victim looks at. With the eight of the planner's policy `segments` the two policies clean the same segments but
+//! for seven at most, so that nothing is gained: a row says so.
 
 use super::lfs::Files;
 use crate::experiment::{Experiment, Results};
