@@ -10,18 +10,24 @@ mod f_discard;
 mod f_fig4_table1;
 mod f_fig8_9;
 mod i_example;
+mod i_fig11;
 mod i_fig3_4;
+mod indef;
 mod j_fig7;
 mod j_fig8;
 mod j_power;
 mod janusd_file;
 mod l_fig2;
+mod l_fig6;
+mod l_fig7_table2;
+mod l_table1;
+mod lfs;
 mod phone;
 
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 18] = [
+pub static ALL: [&Experiment; 22] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -33,7 +39,11 @@ pub static ALL: [&Experiment; 18] = [
     &f_discard::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
+    &i_fig11::EXPERIMENT,
     &l_fig2::EXPERIMENT,
+    &l_table1::EXPERIMENT,
+    &l_fig6::EXPERIMENT,
+    &l_fig7_table2::EXPERIMENT,
     &phone::fig2_5::EXPERIMENT,
     &phone::fig6::EXPERIMENT,
     &j_fig7::EXPERIMENT,

@@ -109,7 +109,7 @@ fn write(
 }
 
 /// Reads a file from its start to its end, with calls of `call` bytes.
-fn read_whole(
+pub(crate) fn read_whole(
     files: &dyn FileSystem,
     file: FileId,
     call: u64,
