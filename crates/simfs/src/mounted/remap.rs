@@ -55,6 +55,11 @@ pub struct Remap {
     pub or_copy: bool,
 }
 
+impl Remap {
+    /// As in janusd: only the new place is valid, and what the drive refuses is left alone.
+    pub const EXCLUSIVE: Self = Self { shared: false, or_copy: false };
+}
+
 impl Primitive {
     /// Its name in receipts.
     pub fn name(self) -> &'static str {

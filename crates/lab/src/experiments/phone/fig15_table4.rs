@@ -6,7 +6,7 @@ use super::{APPS, Bed, WEEK, prefix, whole_gb};
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::row::{Band, Row};
-use fragmend_simfs::mounted::Primitive;
+use fragmend_simfs::mounted::{Primitive, Remap};
 use rayon::prelude::*;
 
 pub static EXPERIMENT: Experiment = Experiment {
@@ -87,7 +87,7 @@ fn live(preset: &str, remedy: Remedy, seed: u64) -> Lived {
     let (primitive, every) = match remedy {
         Baseline => (Primitive::Copy, None),
         Copies(weeks) => (Primitive::Copy, Some(weeks)),
-        Remaps => (Primitive::Remap { shared: false }, Some(1)),
+        Remaps => (Primitive::Remap(Remap::EXCLUSIVE), Some(1)),
     };
     let mut bed = Bed::aged(preset, FULL, primitive, seed);
     let degrees = std::array::from_fn(|app| bed.fragmentation(&prefix(app)).mean_dof);

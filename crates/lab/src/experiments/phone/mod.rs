@@ -63,7 +63,7 @@ impl Bed {
         }
         let machine = Machine::new(setup.device(), false, setup.host);
         let mut options = inplace::Options::of(&machine);
-        options.settings.primitive = primitive;
+        options.primitive = primitive;
         let files = InPlace::format(&machine, &options).expect("space for its tables");
         let (habits, scale) = (Habits { full, ..Habits::default() }, Scale::one_in(PARTS.into()));
         let phone = Phone::new(&files, habits, scale, seed).expect("space for its apps");
@@ -214,11 +214,12 @@ pub fn whole_gb(bytes: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fragmend_simfs::mounted::Remap;
 
     /// Both primitives move the same; remaps write no data but the drive's log.
     #[test]
     fn a_phone_is_defragmented_by_copies_and_by_remaps() {
-        let remap = Primitive::Remap { shared: false };
+        let remap = Primitive::Remap(Remap::EXCLUSIVE);
         for primitive in [Primitive::Copy, remap] {
             let bed = Bed::new("simmmc", 83, WEEK, primitive, 7);
             let (before, collected) = (bed.fragmentation(""), bed.machine().counters());
