@@ -9,6 +9,7 @@ mod d_fig8;
 mod f_discard;
 mod f_fig4_table1;
 mod f_fig8_9;
+mod f_sqlite;
 mod i_example;
 mod i_fig3_4;
 mod j_fig7;
@@ -19,7 +20,7 @@ mod l_fig2;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 14] = [
+pub static ALL: [&Experiment; 15] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -28,6 +29,7 @@ pub static ALL: [&Experiment; 14] = [
     &d_fig12::EXPERIMENT,
     &f_fig4_table1::EXPERIMENT,
     &f_fig8_9::EXPERIMENT,
+    &f_sqlite::EXPERIMENT,
     &f_discard::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
