@@ -11,6 +11,8 @@ use fragmend_flash::host::Host;
 pub struct FileOnDrive {
     /// Its extents, in the order of the file; no extent continues the one before it on the drive.
     extents: Vec<Units>,
+    /// The first unit of the file of each extent.
+    starts: Vec<u32>,
     units: u32,
 }
 
@@ -62,11 +64,14 @@ impl FileOnDrive {
 
     /// Adds units at the end of the file.
     pub fn push(&mut self, units: Units) {
-        self.units += units.count;
         match self.extents.last_mut().filter(|last| last.end() == units.start) {
             Some(last) => last.count += units.count,
-            None => self.extents.push(units),
+            None => {
+                self.extents.push(units);
+                self.starts.push(self.units);
+            }
         }
+        self.units += units.count;
     }
 
     /// Writes this many units at the end of the file, with one call and with [`Self::append_hint`].
@@ -87,17 +92,14 @@ impl FileOnDrive {
 
     /// The extents of `count` units of the file, from its unit `from` on.
     pub fn within(&self, from: u32, count: u32) -> Vec<Units> {
-        let (mut at, end) = (0, from + count);
-        let mut found = Vec::new();
-        for extent in &self.extents {
-            let (start, stop) = (from.max(at), end.min(at + extent.count));
-            if start < stop {
-                found.push(Units::new(extent.start + start - at, stop - start));
-            }
-            at += extent.count;
-            if at >= end {
+        let (end, mut found) = (from + count, Vec::new());
+        let first = self.starts.partition_point(|start| *start <= from).saturating_sub(1);
+        for (extent, at) in self.extents[first..].iter().zip(&self.starts[first..]) {
+            let (start, stop) = (from.max(*at), end.min(at + extent.count));
+            if start >= stop {
                 break;
             }
+            found.push(Units::new(extent.start + start - at, stop - start));
         }
         found
     }
@@ -108,13 +110,7 @@ impl FileOnDrive {
         if self.extents.len() <= INODE_EXTENTS {
             return Vec::new();
         }
-        let mut at = 0;
-        let first_of = |extents: &[Units]| {
-            let first = at;
-            at += extents.iter().map(|extent| extent.count).sum::<u32>();
-            first
-        };
-        self.extents.chunks(BLOCK_EXTENTS).map(first_of).collect()
+        self.starts.iter().step_by(BLOCK_EXTENTS).copied().collect()
     }
 
     /// Reads the file from its start to its end, `step` units with each call.
@@ -144,6 +140,8 @@ mod tests {
         assert_eq!((file.extents(), file.units(), file.last()), (2, 24, Some(127)));
         assert_eq!(file.within(12, 8), [Units::new(112, 4), Units::new(120, 4)]);
         assert_eq!(file.within(20, 4), [Units::new(124, 4)]);
+        assert_eq!((file.within(24, 4), file.within(22, 0)), (vec![], vec![]));
+        assert_eq!(FileOnDrive::default().within(0, 1), []);
     }
 
     #[test]

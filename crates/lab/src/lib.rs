@@ -15,12 +15,15 @@
 //! | [`run`] | runs experiments in parallel, with the same results as one by one |
 //! | [`workload`] | a load, as a file describes it |
 //! | [`serve`] | a drive as a block device of this machine |
+//! | [`bed`] | runs of planner and mover on simulated file systems |
 //! | [`catalog`] | lists experiments and drives |
 //! | [`plot`] | pictures of results |
 //! | [`scan`] | layouts of real files on a simulated drive |
 //! | [`trace`] | block traces, and their replay |
 //! | [`random`] | pseudo-random numbers from a seed |
 
+#[cfg(feature = "experiments")]
+pub mod bed;
 #[cfg(feature = "experiments")]
 pub mod catalog;
 pub mod described;

@@ -9,6 +9,7 @@ mod d_fig8;
 mod f_discard;
 mod f_fig4_table1;
 mod f_fig8_9;
+mod f_sqlite;
 mod i_example;
 mod i_fig11;
 mod i_fig3_4;
@@ -27,7 +28,7 @@ mod phone;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 22] = [
+pub static ALL: [&Experiment; 23] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -36,6 +37,7 @@ pub static ALL: [&Experiment; 22] = [
     &d_fig12::EXPERIMENT,
     &f_fig4_table1::EXPERIMENT,
     &f_fig8_9::EXPERIMENT,
+    &f_sqlite::EXPERIMENT,
     &f_discard::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,

@@ -182,7 +182,9 @@ impl Personality {
         for number in 0..self.threads {
             let random = Random::new(seed, &format!("thread {number} of {name}"));
             let set = Rc::clone(&set);
-            let thread = Thread { personality: *self, set, random, at: 0, rotor: 0, open: None };
+            let left = ByteRange { start: 0, end: 0 };
+            let thread =
+                Thread { personality: *self, set, random, at: 0, rotor: 0, open: None, left };
             programs.add(files.machine(), thread);
         }
         Ok(())
@@ -200,6 +202,8 @@ struct Thread {
     rotor: usize,
     /// The file that it has open, and its number.
     open: Option<(usize, FileId)>,
+    /// What is still to be written of that file: other threads make calls between those of a thread.
+    left: ByteRange,
 }
 
 impl Thread {
@@ -253,6 +257,14 @@ impl Thread {
         Ok(())
     }
 
+    /// Makes the next call of a whole write.
+    fn write_next(&mut self, files: &dyn FileSystem, file: FileId) -> Result<Done, Error> {
+        let Personality { call_bytes, access, .. } = self.personality;
+        let Some(part) = self.left.steps(call_bytes).next() else { return Ok(Done::default()) };
+        self.left.start = part.end;
+        write(files, file, part, access)
+    }
+
     /// Does something with the open file, if there is one.
     fn with_open(&mut self, files: &dyn FileSystem, flow: Flow) -> Result<Done, Error> {
         let Some((number, file)) = self.open else { return Ok(Done::default()) };
@@ -260,8 +272,8 @@ impl Thread {
         let append = |bytes| write(files, file, ByteRange::at(files.size(file)?, bytes), access);
         match flow {
             Flow::WriteWhole => {
-                let bytes = self.set.borrow().bytes[number];
-                write_whole(files, file, bytes, call_bytes, access)
+                self.left = ByteRange::at(0, self.set.borrow().bytes[number]);
+                self.write_next(files, file)
             }
             Flow::AppendUpTo => append(1 + self.random.below_u64(append_bytes)),
             Flow::Append => append(append_bytes),
@@ -274,6 +286,9 @@ impl Thread {
 
 impl Load for Thread {
     fn next(&mut self, files: &dyn FileSystem) -> Result<Option<Done>, Error> {
+        if let Some((_, file)) = self.open.filter(|_| !self.left.is_empty()) {
+            return self.write_next(files, file).map(Some);
+        }
         let flow = self.personality.flow[self.at];
         self.at = (self.at + 1) % self.personality.flow.len();
         match flow {

@@ -12,6 +12,7 @@
 //! | [`mobile`] | six months of apps on a phone |
 //! | [`grep`] | reads every file whole |
 //! | [`replica`] | files fragmented as a scan of a real file system found them |
+//! | [`watched`] | records what programs read |
 //! | [`distribution`] | gamma and zipfian numbers |
 //!
 //! All random numbers come from a seed. Sizes scale by one parameter, [`Scale`].
@@ -25,6 +26,7 @@ pub mod mobile;
 pub mod replica;
 pub mod schedule;
 pub mod sqlite;
+pub mod watched;
 pub mod writers;
 pub mod ycsb;
 

@@ -28,7 +28,7 @@ const DUMMY: u32 = 25;
 const READAHEAD: u32 = 128 << 10;
 /// The time that SQLite needs for a page of 4 KiB: a system call, a copy, and the evaluation of its content.
 /// Fitted to the 870 MiB/s that the artefact reports for a contiguous database.
-const SELECT_PAGE_NS: u64 = 3_930;
+pub const SELECT_PAGE_NS: u64 = 3_930;
 
 /// Pages that an insert writes, each by its number in the file.
 struct Insert {

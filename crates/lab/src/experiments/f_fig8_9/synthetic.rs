@@ -9,21 +9,21 @@ use fragmend_flash::device::Device;
 use fragmend_flash::host::{Host, windows};
 use fragmend_layout::{Access, FileAccesses, FileId, Op, Volume};
 use fragmend_memory::{Memory, World};
-use fragmend_plan::{Plan, PlannedRange, Policy, Settings, Survey, make};
+use fragmend_plan::{PlannedRange, Policy, Settings, Survey, make};
 use std::path::Path;
 use std::rc::Rc;
 
 /// Blocks of a call and of a large block; blocks from the end of a call to the next one, in strides.
-const CALL: u32 = (128 << 10) / 4096;
+pub const CALL: u32 = (128 << 10) / 4096;
 const STRIDE: u32 = (288 << 10) / 4096;
 /// Small blocks before each large one.
 const SMALL: u32 = 32;
-/// Blocks of the file: whole turns of both the blocks and the strides. The paper's has 1 GB or 400 MB; what is moved
-/// of it and what a call costs do not depend on that.
+/// Blocks of the file of figures 8 and 9: whole turns of both the blocks and the strides. The paper's has 1 GB or
+/// 400 MB; what is moved of it and what a call costs do not depend on that.
 const FILE: u32 = 4 * (3328 << 10) / 4096;
 /// How often all calls are made, so that updates fill the drive's buffer many times.
 const ROUNDS: u32 = 8;
-const BLOCK: u64 = 4096;
+pub const BLOCK: u64 = 4096;
 const DEVICE: u64 = 1;
 const PATH: &str = "/memory/file";
 
@@ -67,16 +67,20 @@ impl Calls {
     /// The same, as they are recorded.
     fn recorded(self) -> Vec<Access> {
         let op = if self.updates { Op::Write } else { Op::Read };
-        let access = |start: u32| Access {
-            offset: u64::from(start) * BLOCK,
-            length: CALL * BLOCK as u32,
-            count: 1,
-            thread: 1,
-            op,
-            direct: true,
-            windowed: false,
-        };
-        self.starts().map(access).collect()
+        self.starts().map(|start| recorded(start, op)).collect()
+    }
+}
+
+/// A call at this block of the file, as it is recorded.
+pub fn recorded(start: u32, op: Op) -> Access {
+    Access {
+        offset: u64::from(start) * BLOCK,
+        length: CALL * BLOCK as u32,
+        count: 1,
+        thread: 1,
+        op,
+        direct: true,
+        windowed: false,
     }
 }
 
@@ -89,11 +93,16 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// The file as it was written, in turns with a dummy file.
+    /// The file of figures 8 and 9.
     pub fn new() -> Self {
+        Self::of(FILE)
+    }
+
+    /// A file of so many blocks, whole turns, as it was written, in turns with a dummy file.
+    pub fn of(blocks: u32) -> Self {
         let (mut places, mut dummy, mut written) = (Vec::new(), Vec::new(), Vec::new());
         let (mut at, mut next) = (0, [1; SMALL as usize].into_iter().chain([CALL]).cycle());
-        while places.len() < FILE as usize {
+        while places.len() < blocks as usize {
             let count = next.next().unwrap_or(1);
             places.extend((at..at + count).map(|place| Some(u64::from(place))));
             dummy.push(Some(u64::from(at + count)));
@@ -102,7 +111,7 @@ impl Synthetic {
         }
         let world = Rc::new(World::new());
         // As much is free as the file has, and what a run leaves free besides.
-        let memory = Memory::new(&world, DEVICE, BLOCK, u64::from(at + 2 * FILE));
+        let memory = Memory::new(&world, DEVICE, BLOCK, u64::from(at + 2 * blocks));
         let file = memory.add(Path::new(PATH), places.len() as u64 * BLOCK, &places);
         memory.add(Path::new("/memory/dummy"), dummy.len() as u64 * BLOCK, &dummy);
         Self { memory, world, file, written }
@@ -113,7 +122,19 @@ impl Synthetic {
     /// # Panics
     /// A range was not moved.
     pub fn defragment(&mut self, policy: Policy, calls: Calls) -> u64 {
-        let plan = self.plan(policy, calls);
+        let seen = if policy.needs_trace() { calls.recorded() } else { Vec::new() };
+        self.defragment_for(seen, &Settings { policy, ..Settings::default() })
+    }
+
+    /// Moves what is chosen with these settings after these accesses; returns the bytes that were moved.
+    ///
+    /// # Panics
+    /// A range was not moved.
+    pub fn defragment_for(&mut self, accesses: Vec<Access>, settings: &Settings) -> u64 {
+        let path = Some(PATH.into());
+        let seen = FileAccesses { path, accesses, ..FileAccesses::of(self.file) };
+        let survey = Survey::of(&self.memory, Some(vec![seen])).expect("all files");
+        let plan = make(survey, settings);
         let volume: Box<dyn Volume> = Box::new(self.memory.clone());
         let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
         let volumes = Volumes::from([(DEVICE, volume)]);
@@ -129,16 +150,6 @@ impl Synthetic {
         summary.moved_bytes
     }
 
-    fn plan(&self, policy: Policy, calls: Calls) -> Plan {
-        let mut seen = FileAccesses::of(self.file);
-        seen.path = Some(PATH.into());
-        if policy.needs_trace() {
-            seen.accesses = calls.recorded();
-        }
-        let survey = Survey::of(&self.memory, Some(vec![seen])).expect("all files");
-        make(survey, &Settings { policy, ..Settings::default() })
-    }
-
     /// The file's present blocks.
     fn blocks(&self) -> FileOnDrive {
         let layout = self.memory.layout(self.file, Path::new(PATH)).expect("its layout");
@@ -152,13 +163,17 @@ impl Synthetic {
 
     /// MB/s of these calls on a drive to which everything was written in the same order.
     pub fn play(&self, setup: &Setup, calls: Calls) -> f64 {
+        self.play_at(setup, (0..ROUNDS).flat_map(|_| calls.starts()), calls.updates)
+    }
+
+    /// The same of calls at these blocks of the file, which read or update.
+    pub fn play_at(&self, setup: &Setup, starts: impl Iterator<Item = u32>, updates: bool) -> f64 {
         let mut drive = setup.device();
         let mut host = self.written_to(setup, &mut *drive);
         let (start, file, mut bytes) = (host.now, self.blocks(), 0);
-        for call in (0..ROUNDS).flat_map(|_| calls.starts()) {
+        for call in starts {
             let extents = file.within(call, CALL);
-            let done =
-                if calls.updates { host.write(&extents, Hint::None) } else { host.read(&extents) };
+            let done = if updates { host.write(&extents, Hint::None) } else { host.read(&extents) };
             done.expect("a place of the drive");
             bytes += u64::from(CALL) * BLOCK;
         }
@@ -180,7 +195,7 @@ impl Synthetic {
         for units in by_place.within(0, by_place.units()) {
             host.command(&Command::Trim(units)).expect("a place of the drive");
         }
-        let gb = u64::from(FILE) as f64 * BLOCK as f64 / 1e9;
+        let gb = u64::from(file.units()) as f64 * BLOCK as f64 / 1e9;
         ((host.now - start) as f64 / 1e9 / gb, by_place.extents() as f64 / gb)
     }
 

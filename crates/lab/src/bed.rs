@@ -1,0 +1,78 @@
+//! What experiments on simulated file systems have in common: a machine with a drive, and a run of the production planner and
+//! mover on it.
+
+use crate::loads::watched::Watched;
+use crate::setup::Setup;
+use fragmend_apply::{Options, Rate, Volumes, apply};
+use fragmend_layout::{FileAccesses, Volume};
+use fragmend_plan::{Policy, Settings, Survey, make};
+use fragmend_simfs::file_system::FileSystem;
+use fragmend_simfs::machine::Machine;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+/// A machine with a new drive of this kind, which keeps no content.
+pub fn machine(setup: &Setup) -> Machine {
+    Machine::new(setup.device(), false, setup.host.clone())
+}
+
+/// What a run of the mover did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moved {
+    /// Bytes of files that it moved.
+    pub bytes: u64,
+    /// Bytes that the drive was written meanwhile, metadata and the writes of others included.
+    pub written_bytes: u64,
+    /// Virtual nanoseconds that it lasted.
+    pub ns: u64,
+}
+
+/// Plans for what was seen, or for all files where the policy needs no trace, and moves it as the machine's present program, without
+/// a pause.
+///
+/// # Panics
+/// The files cannot be listed, or the plan is of another file system.
+pub fn defragment(
+    files: &Rc<dyn FileSystem>,
+    seen: Vec<FileAccesses>,
+    settings: &Settings,
+) -> Moved {
+    let machine = files.machine();
+    let trace = settings.policy.needs_trace().then_some(seen);
+    let plan = make(Survey::of(&**files, trace).expect("all files"), settings);
+    let volume = || -> Box<dyn Volume> { Box::new(Watched::new(files)) };
+    let volumes: Volumes = plan.devices.iter().map(|device| (device.device, volume())).collect();
+    let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
+    let (began, before) = (machine.now_ns(), machine.counters().host_written);
+    let summary = apply(&plan, volumes, machine, &options, &AtomicBool::new(false), |_| {});
+    let written = machine.counters().host_written - before;
+    Moved {
+        bytes: summary.expect("the volume of the plan").moved_bytes,
+        written_bytes: written * machine.block_bytes(),
+        ns: machine.now_ns() - began,
+    }
+}
+
+/// Settings with this policy, all windows hot.
+pub fn policy(policy: Policy) -> Settings {
+    Settings { policy, ..Settings::default() }
+}
+
+/// In how many fragments the files are whose path begins with `prefix`, and how many files these are.
+///
+/// # Panics
+/// A file has no layout.
+pub fn fragments(files: &dyn FileSystem, prefix: &str) -> (u64, u64) {
+    let (mut fragments, mut count) = (0, 0);
+    let mut visit = |path: &Path, file: Result<_, _>| {
+        if path.to_string_lossy().starts_with(prefix) {
+            let layout = files.layout(file.expect("a file"), path).expect("its layout");
+            let addressed = layout.extents().iter().filter(|extent| extent.kind.is_addressed());
+            fragments += addressed.count() as u64;
+            count += 1;
+        }
+    };
+    files.files(&mut visit).expect("all files");
+    (fragments, count)
+}
