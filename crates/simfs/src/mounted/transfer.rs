@@ -54,10 +54,13 @@ impl<K: Kind> State<K> {
         self.donated += u64::from(units.count);
     }
 
-    /// Frees places that were held and not used.
+    /// Frees places that were held and not used. A move that ended with an error may have used some of them: they are the file's.
     pub(super) fn release(&mut self, units: Units) {
-        self.space.let_go(units);
-        self.donated -= u64::from(units.count);
+        for part in self.space.held().within(units.start.into()..units.end().into()) {
+            let count = (part.end - part.start) as u32;
+            self.space.let_go(Units::new(part.start as u32, count));
+            self.donated -= u64::from(count);
+        }
     }
 
     /// The old and new places of blocks of a file, which are on the drive afterwards.
