@@ -1,6 +1,8 @@
 //! What blkparse prints by default (blkparse(1), "OUTPUT DESCRIPTION AND FORMATTING"):
 //!
-//!     8,0    3       11     0.009507758   697  D   W 223490 + 56 [kjournald]
+//! ```text
+//! 8,0    3       11     0.009507758   697  D   W 223490 + 56 [kjournald]
+//! ```
 //!
 //! device, processor, sequence number, seconds, process, action, RWBS, and for a request its first sector and its sectors of 512 bytes.
 //! Of the actions, `D` is a request that is issued to the drive; all others are passed over. What follows the last event is a summary.
