@@ -3,9 +3,9 @@
 
 use crate::loads::watched::Watched;
 use crate::setup::Setup;
-use fragmend_apply::{Options, Rate, Volumes, apply};
+use fragmend_apply::{Options, Rate, Summary, Volumes, apply};
 use fragmend_layout::{FileAccesses, Volume};
-use fragmend_plan::{Policy, Settings, Survey, make};
+use fragmend_plan::{Plan, Policy, Settings, Survey, make};
 use fragmend_simfs::file_system::FileSystem;
 use fragmend_simfs::machine::Machine;
 use std::path::Path;
@@ -41,17 +41,25 @@ pub fn defragment(
     let machine = files.machine();
     let trace = settings.policy.needs_trace().then_some(seen);
     let plan = make(Survey::of(&**files, trace).expect("all files"), settings);
-    let volume = || -> Box<dyn Volume> { Box::new(Watched::new(files)) };
-    let volumes: Volumes = plan.devices.iter().map(|device| (device.device, volume())).collect();
-    let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
     let (began, before) = (machine.now_ns(), machine.counters().host_written);
-    let summary = apply(&plan, volumes, machine, &options, &AtomicBool::new(false), |_| {});
+    let summary = carry_out(&plan, machine, || Box::new(Watched::new(files)));
     let written = machine.counters().host_written - before;
     Moved {
-        bytes: summary.expect("the volume of the plan").moved_bytes,
+        bytes: summary.moved_bytes,
         written_bytes: written * machine.block_bytes(),
         ns: machine.now_ns() - began,
     }
+}
+
+/// Carries out a plan for one file system as the machine's present program, without a pause; `volume` returns the file system.
+///
+/// # Panics
+/// The plan is of another file system.
+pub fn carry_out(plan: &Plan, machine: &Machine, volume: impl Fn() -> Box<dyn Volume>) -> Summary {
+    let volumes: Volumes = plan.devices.iter().map(|device| (device.device, volume())).collect();
+    let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
+    apply(plan, volumes, machine, &options, &AtomicBool::new(false), |_| {})
+        .expect("the volume of the plan")
 }
 
 /// Settings with this policy, all windows hot.

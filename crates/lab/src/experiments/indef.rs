@@ -2,17 +2,16 @@
 //! planner and mover, which moves data through the host or in the drive. Reads are direct calls of 256 KiB, as in all of the paper's
 //! experiments (section IV), where a call that is longer than the file's rest is the rest.
 
+use crate::bed::carry_out;
 use crate::loads::read_whole;
 use crate::presets;
 use crate::setup::DriveKind;
-use fragmend_apply::{Options, Rate, Volumes, apply};
 use fragmend_layout::{DeviceProfile, FileAccesses, FileId, ParallelUnits, SkipReason, Volume};
 use fragmend_plan::{Plan, Settings as Planning, Survey, make};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::machine::Machine;
 use fragmend_simfs::monitor::Monitor;
 use fragmend_simfs::segments::{LogStructured, Primitive, Settings};
-use std::sync::atomic::AtomicBool;
 
 /// Bytes of a request.
 pub const CALL: u64 = 256 << 10;
@@ -106,11 +105,7 @@ pub fn moved(fs: &LogStructured, plan: &Plan, primitive: Primitive) -> Moved {
     machine.wait_until_idle();
     let busy = || machine.drive(|drive| drive.busy_ns().iter().sum::<u64>());
     let (began, before) = (machine.now_ns(), busy());
-    let volume = || -> Box<dyn Volume> { Box::new(fs.clone()) };
-    let volumes: Volumes = plan.devices.iter().map(|device| (device.device, volume())).collect();
-    let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
-    let summary = apply(plan, volumes, machine, &options, &AtomicBool::new(false), |_| {})
-        .expect("the volume of the plan");
+    let summary = carry_out(plan, machine, || Box::new(fs.clone()));
     let contiguous = summary.skipped_by_reason.get(&SkipReason::AlreadyContiguous).copied();
     let skipped = summary.ranges_skipped - contiguous.unwrap_or(0) + summary.ranges_left;
     assert_eq!(skipped, 0, "{summary:?}");

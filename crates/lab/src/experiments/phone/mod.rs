@@ -8,12 +8,13 @@ pub(super) mod fig15_table4;
 pub(super) mod fig2_5;
 pub(super) mod fig6;
 
+use crate::bed::carry_out;
 use crate::loads::grep::Grep;
 use crate::loads::mobile::{DAYS, Habits, Phone};
 use crate::loads::{Load, Scale};
 use crate::presets;
 use crate::setup::DriveKind;
-use fragmend_apply::{Options, Rate, Summary, Volumes, apply};
+use fragmend_apply::Summary;
 use fragmend_flash::command::Units;
 use fragmend_layout::{ByteRange, DeviceLimits, Extent, FsKind, Layout, Measures, Volume};
 use fragmend_plan::{Policy, Settings, Survey, make};
@@ -22,7 +23,6 @@ use fragmend_simfs::inplace::{self, InPlace};
 use fragmend_simfs::machine::Machine;
 use fragmend_simfs::mounted::Primitive;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 /// One part in so many of the partition.
 pub const PARTS: u32 = 5;
@@ -87,13 +87,8 @@ impl Bed {
     pub fn defragment(&self) -> Summary {
         let survey = Survey::of(&self.files, None).expect("all files");
         let plan = make(survey, &Settings { policy: Policy::WholeFile, ..Settings::default() });
-        let volume: Box<dyn Volume> = Box::new(self.files.clone());
-        let volumes =
-            Volumes::from([(inplace::Options::of(self.machine()).settings.device, volume)]);
         // Nothing else runs meanwhile.
-        let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
-        apply(&plan, volumes, self.machine(), &options, &AtomicBool::new(false), |_| {})
-            .expect("the volume")
+        carry_out(&plan, self.machine(), || Box::new(self.files.clone()))
     }
 
     pub fn machine(&self) -> &Machine {
