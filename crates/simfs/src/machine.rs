@@ -11,6 +11,7 @@ use fragmend_flash::device::{Bytes, Contents, Device, Recovery};
 use fragmend_flash::host::{Host, HostPath, TimeSpent};
 use fragmend_layout::DeviceProfile;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -249,6 +250,24 @@ impl Machine {
         } else {
             self.with_host(&mut |_| None, write)
         }
+    }
+
+    /// Writes blocks with one call, each to its place; their content is passed where the drive keeps it.
+    ///
+    /// # Errors
+    /// The drive refuses, or the power is cut: some of them may have been written.
+    pub fn write_blocks(&self, blocks: &BTreeMap<u32, Bytes>) -> Result<(), Refused> {
+        let mut units: Vec<Units> = Vec::new();
+        for place in blocks.keys() {
+            match units.last_mut().filter(|last| last.end() == *place) {
+                Some(last) => last.count += 1,
+                None => units.push(Units::new(*place, 1)),
+            }
+        }
+        if !units.is_empty() {
+            self.write(&units, Hint::None, &mut |unit| blocks.get(&unit).cloned().flatten())?;
+        }
+        Ok(())
     }
 
     /// Sends a command, and waits for its completion.

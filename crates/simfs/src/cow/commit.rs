@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::leaves::Leaf;
 use crate::mounted::{Omit, State};
-use fragmend_flash::command::{Hint, Units};
+use fragmend_flash::command::Units;
 use fragmend_flash::device::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) fn commit(state: &mut State<OfCow>) -> Result<(), Error> {
         state.kind.head.write(&machine)?;
         machine.flush()?;
     }
-    write(state, &blocks)?;
+    state.machine.write_blocks(&blocks)?;
     state.flush_unless(Omit::FlushBeforeCommit)?;
     if omit != Some(Omit::SuperLast) {
         state.kind.head.write(&machine)?;
@@ -116,21 +116,6 @@ fn write_map(
             let block = || tables::map_block(first, inodes, state.block_bytes as usize);
             blocks.insert(new, state.machine.keeps_content().then(block).flatten());
         }
-    }
-    Ok(())
-}
-
-fn write(state: &State<OfCow>, blocks: &Blocks) -> Result<(), Error> {
-    let mut units: Vec<Units> = Vec::new();
-    for place in blocks.keys() {
-        match units.last_mut().filter(|last| last.end() == *place) {
-            Some(last) => last.count += 1,
-            None => units.push(Units::new(*place, 1)),
-        }
-    }
-    if !units.is_empty() {
-        let content = |unit: u32| blocks.get(&unit).cloned().flatten();
-        state.machine.write(&units, Hint::None, &mut |unit| content(unit))?;
     }
     Ok(())
 }

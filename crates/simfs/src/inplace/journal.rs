@@ -183,7 +183,7 @@ impl Journal {
 
     /// Writes all blocks to their places, so that the journal is empty.
     fn checkpoint(&mut self, machine: &Machine, omit: Option<Omit>) -> Result<(), Error> {
-        write_home(machine, std::mem::take(&mut self.pending))?;
+        machine.write_blocks(&std::mem::take(&mut self.pending))?;
         if omit != Some(Omit::FlushBeforeTail) {
             machine.flush()?;
         }
@@ -233,7 +233,7 @@ impl Journal {
             let blocks = descriptor.places.iter().copied().zip(images);
             home.extend(blocks.filter(|(place, _)| is_valid(place)));
         }
-        write_home(machine, home)?;
+        machine.write_blocks(&home)?;
         machine.flush()?;
         journal.write_tail(machine)?;
         machine.flush()?;
@@ -275,19 +275,4 @@ impl Journal {
         };
         Ok(Some((descriptor, images, count)))
     }
-}
-
-/// Writes blocks to their places.
-fn write_home(machine: &Machine, blocks: BTreeMap<u32, Bytes>) -> Result<(), Error> {
-    let mut units: Vec<Units> = Vec::new();
-    for place in blocks.keys() {
-        match units.last_mut().filter(|last| last.end() == *place) {
-            Some(last) => last.count += 1,
-            None => units.push(Units::new(*place, 1)),
-        }
-    }
-    if !units.is_empty() {
-        machine.write(&units, Hint::None, &mut |unit| blocks.get(&unit).cloned().flatten())?;
-    }
-    Ok(())
 }
