@@ -60,6 +60,9 @@ pub enum Media {
     Parallel {
         /// Time to access a part.
         access_ns: u64,
+        /// The same to write it, if that differs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        write_ns: Option<u64>,
         /// Bytes of a part.
         part_bytes: u32,
         /// How many parts are accessed at once.

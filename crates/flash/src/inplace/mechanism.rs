@@ -48,8 +48,9 @@ impl Mechanism {
                 end: None,
                 loaded: Vec::new(),
             }),
-            Media::Parallel { access_ns, part_bytes, ways } => Self::Parallel(Parallel {
-                access_ns,
+            Media::Parallel { access_ns, write_ns, part_bytes, ways } => Self::Parallel(Parallel {
+                read_ns: access_ns,
+                write_ns: write_ns.unwrap_or(access_ns),
                 part_bytes: part_bytes.into(),
                 free_at: vec![0; ways.max(1) as usize],
             }),
@@ -57,12 +58,12 @@ impl Mechanism {
     }
 
     /// Reads or writes `bytes` from byte `start` on; returns when that is done.
-    pub fn access(&mut self, ready: u64, start: u64, bytes: u64) -> u64 {
+    pub fn access(&mut self, ready: u64, start: u64, bytes: u64, writes: bool) -> u64 {
         match self {
             Self::Memory => ready,
             Self::Disk(disk) => disk.access(ready, start, bytes),
             Self::Card(card) => card.access(ready, start, bytes),
-            Self::Parallel(parallel) => parallel.access(ready, start, bytes),
+            Self::Parallel(parallel) => parallel.access(ready, start, bytes, writes),
         }
     }
 
@@ -172,19 +173,21 @@ impl Card {
 /// Cells that work in parallel.
 #[derive(Clone, Debug)]
 pub(super) struct Parallel {
-    access_ns: u64,
+    read_ns: u64,
+    write_ns: u64,
     part_bytes: u64,
     /// When each way is free.
     free_at: Vec<u64>,
 }
 
 impl Parallel {
-    fn access(&mut self, ready: u64, start: u64, bytes: u64) -> u64 {
+    fn access(&mut self, ready: u64, start: u64, bytes: u64, writes: bool) -> u64 {
+        let access_ns = if writes { self.write_ns } else { self.read_ns };
         let mut last = ready;
         for part in start / self.part_bytes..(start + bytes).div_ceil(self.part_bytes) {
             let way = self.way_of(part);
             let free_at = &mut self.free_at[way];
-            *free_at = ready.max(*free_at) + self.access_ns;
+            *free_at = ready.max(*free_at) + access_ns;
             last = last.max(*free_at);
         }
         last
