@@ -28,7 +28,7 @@ mod phone;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 23] = [
+pub static ALL: [&Experiment; 24] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -50,7 +50,8 @@ pub static ALL: [&Experiment; 23] = [
     &phone::fig6::EXPERIMENT,
     &j_fig7::EXPERIMENT,
     &j_fig8::EXPERIMENT,
-    &phone::fig15_table4::EXPERIMENT,
+    &phone::fig15_17::EXPERIMENT,
+    &phone::table4::EXPERIMENT,
     &j_power::EXPERIMENT,
 ];
 
