@@ -2,7 +2,7 @@
 //! the apps' files are read then; and how much a defragmentation copies every three days or every week. What the load assumes and no source
 //! states is also assumed otherwise, and the whole is measured at another scale.
 
-use super::{Kind, WEEK, mean};
+use super::{Kind, PARTS, WEEK, mean};
 use crate::experiment::{Experiment, Results};
 use crate::loads::mobile::Habits;
 use crate::plot::Plot;
@@ -117,19 +117,22 @@ fn run(seed: u64) -> Results {
     Results { rows, plots: vec![plot] }
 }
 
-/// A figure where something is assumed otherwise, or of another scale.
+/// Figures of a part of the partition, and where something is assumed otherwise there.
 fn otherwise(seed: u64) -> Vec<Row> {
-    let kind = phone(FULL[1]);
+    let kind = Kind { parts: PARTS, ..phone(FULL[1]) };
     let habits = |change: fn(&mut Habits)| {
         let mut habits = kind.habits;
         change(&mut habits);
         Kind { habits, ..kind }
     };
     let all = [
-        ("4 databases an app", habits(|habits| habits.databases = 4)),
-        ("16 databases an app", habits(|habits| habits.databases = 16)),
-        ("a tenth of the transactions in the background", habits(|habits| habits.synced /= 10)),
-        ("half the scale", Kind { parts: 2 * kind.parts, ..kind }),
+        ("a third, 4 databases an app", habits(|habits| habits.databases = 4)),
+        ("a third, 16 databases an app", habits(|habits| habits.databases = 16)),
+        (
+            "a third, a tenth of the transactions in the background",
+            habits(|habits| habits.synced /= 10),
+        ),
+        ("a third", kind),
     ];
     let measured: Vec<Measured> = all.par_iter().map(|(_, kind)| measure(kind, seed)).collect();
     let rows = all.iter().zip(&measured).flat_map(|((what, _), at)| {
@@ -144,21 +147,22 @@ fn otherwise(seed: u64) -> Vec<Row> {
     rows.collect()
 }
 
+/// The whole partition.
 fn phone(full: u64) -> Kind {
-    Kind::new("simmmc", full, Primitive::Copy)
+    Kind { parts: 1, ..Kind::new("simmmc", full, Primitive::Copy) }
 }
 
 fn measure(kind: &Kind, seed: u64) -> Measured {
     let mut bed = kind.aged(seed);
     let fragmented_percent = bed.fragmentation("").percent();
     bed.defragment();
-    let before = bed.mean_launch_ms();
+    let before = bed.launch_ns_per_byte();
     let mut degrees = vec![mean(&bed.degrees())];
     for _ in 0..WEEK {
         bed.live(1);
         degrees.push(mean(&bed.degrees()));
     }
-    let longer = bed.mean_launch_ms() / before;
+    let longer = bed.launch_ns_per_byte() / before;
     let weekly_gb = bed.whole_gb(bed.defragment().written_bytes);
     bed.live(3);
     let three_days_gb = bed.whole_gb(bed.defragment().written_bytes);

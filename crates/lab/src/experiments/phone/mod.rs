@@ -3,7 +3,8 @@
 //!
 //! A phone has been in use for six months, without a defragmenter, before anything is measured (section 2.1). It is one part in [`PARTS`]
 //! of the paper's partition of 25 GB, with as many parts of its apps, which differ in nothing but chance, and of the sessions with them:
-//! each app does what it does on the whole partition. J-fig2-5 and J-fig15-17 have figures of half this scale beside their own.
+//! each app does what it does on the whole partition. J-fig2-5 has figures of the whole partition, and J-fig15-17 of half this
+//! scale, beside these.
 
 pub(super) mod fig15_17;
 pub(super) mod fig2_5;
@@ -206,15 +207,25 @@ impl Bed {
         bytes / ns * 1e3
     }
 
-    /// The time of reading what the launch of an app reads (section 2.4): executables and libraries, which are its packages, and data,
-    /// which is the first of its databases; in milliseconds.
+    /// The time of reading what the launch of an app reads, in milliseconds.
     pub fn launch_ms(&mut self, app: usize) -> f64 {
-        self.read(&["base", "0.db"].map(|name| Phone::prefix(app) + name)).1 / 1e6
+        self.launch(app).1 / 1e6
     }
 
-    /// The mean of [`Self::launch_ms`] of all apps.
-    pub fn mean_launch_ms(&mut self) -> f64 {
-        mean(&(0..self.apps()).map(|app| self.launch_ms(app)).collect::<Vec<_>>())
+    /// Nanoseconds of all launches for each byte that they read: an update makes packages longer or shorter.
+    pub fn launch_ns_per_byte(&mut self) -> f64 {
+        let (mut bytes, mut ns) = (0.0, 0.0);
+        for app in 0..self.apps() {
+            let read = self.launch(app);
+            (bytes, ns) = (bytes + read.0, ns + read.1);
+        }
+        ns / bytes
+    }
+
+    /// Reads what the launch of an app reads (section 2.4): executables and libraries, which are its packages, and data, which is the
+    /// first of its databases; returns bytes and nanoseconds.
+    fn launch(&mut self, app: usize) -> (f64, f64) {
+        self.read(&["base", "0.db"].map(|name| Phone::prefix(app) + name))
     }
 
     /// Reads the files whose paths begin so, cold, and counts these reads; returns bytes and nanoseconds.
