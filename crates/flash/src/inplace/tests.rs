@@ -60,7 +60,7 @@ fn a_card_does_one_command_after_the_other() {
 
 #[test]
 fn ways_work_in_parallel() {
-    let media = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let media = Media::Parallel { access_ns: 10_000, write_ns: None, part_bytes: 4096, ways: 4 };
     let mut parallel = InPlace::new(&with_media(media));
     assert_eq!(read(&mut parallel, 0, 0, 4), 20_000);
     assert_eq!(read(&mut parallel, 0, 4, 8), 40_000);
@@ -78,7 +78,7 @@ fn ways_work_in_parallel() {
 #[test]
 fn a_write_of_part_of_a_unit_reads_it_first() {
     let part = |units, bytes, offset| Command::WritePart { units, bytes, offset, hint: Hint::None };
-    let media = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let media = Media::Parallel { access_ns: 10_000, write_ns: None, part_bytes: 4096, ways: 4 };
     let done = |command| {
         let mut drive = InPlace::new(&with_media(media.clone()));
         let done = drive.submit(0, &command).map(|completion| completion.done_ns);
