@@ -7,28 +7,24 @@
 //! each block FragPicker moves 76 % less than all and the throughput is 0.7 % lower, with three 64 and 0.2, with ten 56 and none.
 //! The store is one part in 32 of the paper's, with tables and levels as much smaller.
 
+mod aged;
+
 use crate::bed::{self, Moved};
 use crate::experiment::{Experiment, Results};
 use crate::loads::beside::Beside;
-use crate::loads::lsm::{Options, Store};
 use crate::loads::schedule::Programs;
 use crate::loads::watched::Watched;
-use crate::loads::ycsb::{Client, Fill, RECORDS, Workload};
-use crate::loads::{Load, Scale, write_whole};
+use crate::loads::ycsb::{Client, Workload};
+use crate::loads::{Load, Scale};
 use crate::plot::Plot;
-use crate::presets;
-use crate::random::Random;
 use crate::row::{Band, Row};
-use crate::setup::DriveKind;
+use aged::{DATABASE, PRESET, Stored};
 use fragmend_layout::{FileAccesses, FileId};
 use fragmend_plan::{Policy, Settings};
-use fragmend_simfs::file_system::{Access, FileSystem};
-use fragmend_simfs::inplace::{self, InPlace};
+use fragmend_simfs::file_system::FileSystem;
 use rayon::prelude::*;
-use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 pub static EXPERIMENT: Experiment = Experiment {
@@ -39,48 +35,15 @@ pub static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const PRESET: &str = "optane";
-const DATABASE: &str = "db";
 const SCALE: Scale = Scale::one_in(32);
 /// Of the windows that were read, the share that FragPicker moves.
 const HOT: f64 = 0.5;
 /// Reads for each block of the store, to analyse and to measure.
 const READS_OF_A_BLOCK: u64 = 3;
-/// Bytes of the partition, of those of the records; and how often all of it is written with other files before.
-const PARTITION: u64 = 6;
-const AGED: u64 = 2;
-/// What is free meanwhile, in hundredths of the bytes of the records: the records, and what a compaction needs. So much more is free
-/// now and then.
-const FREE_TO_LOAD: u64 = 115;
-const CHURN: u64 = 20;
-/// What is free for the mover.
-const FREE_TO_MOVE: u64 = 140;
 /// MB of the paper's store; by how many per cent FragPicker moves less of it than e4defrag; and the seconds of both.
 const PAPER_MB: f64 = 23_000.0;
 const MOVED: f64 = -66.0;
 const SECONDS: [f64; 2] = [54.0, 331.0];
-/// How many files of a thousand are shorter than so many bytes: those of `/usr`, `/etc` and `/var` of a Debian 12 with tools to build
-/// programs, 135,849 files. The last row is a limit of ours: longer ones have half of all bytes there, and space that is free
-/// where one was is not fragmented.
-const LENGTHS: [(u32, u64); 17] = [
-    (0, 1),
-    (50, 165),
-    (100, 328),
-    (200, 629),
-    (300, 983),
-    (400, 1_324),
-    (500, 1_883),
-    (600, 2_942),
-    (700, 4_900),
-    (800, 9_891),
-    (850, 15_159),
-    (900, 24_576),
-    (950, 53_660),
-    (970, 91_673),
-    (990, 268_836),
-    (999, 5_279_185),
-    (1000, 16_000_000),
-];
 
 /// Before, beside and after a run of the mover.
 struct Measured {
@@ -89,130 +52,51 @@ struct Measured {
     beside: f64,
     after: f64,
     moved: Moved,
+    /// What it moved, of the bytes of all records, in per cent.
+    of_store: f64,
     /// Fragments of each 128 KiB of the store, before and after.
     split: [f64; 2],
     /// The share of the reads that are of the hottest windows, in per cent.
     hot_reads: f64,
 }
 
-/// Files that come and go.
-struct Ageing {
-    random: Random,
-    files: Vec<PathBuf>,
-    made: u64,
-}
-
-impl Ageing {
-    /// The length of a file, between those of two rows.
-    fn length(&mut self) -> u64 {
-        let share = self.random.unit() * 1000.0;
-        let behind = LENGTHS.partition_point(|(shorter, _)| f64::from(*shorter) <= share);
-        let ((from, short), (to, long)) = (LENGTHS[behind - 1], LENGTHS[behind]);
-        let part = (share - f64::from(from)) / f64::from(to - from);
-        short + ((long - short) as f64 * part) as u64
+impl Stored {
+    /// Reads a second of so many by a client with this number, through this view of the file system.
+    fn reads_a_second(&self, files: &dyn FileSystem, reads: u64, seed: (u64, u32)) -> f64 {
+        let machine = files.machine();
+        machine.wait_until_idle();
+        let began = machine.now_ns();
+        self.client(reads, seed).finish(files).expect("a read");
+        reads as f64 / (machine.now_ns() - began) as f64 * 1e9
     }
 
-    /// Makes a file; returns its bytes.
-    fn make(&mut self, files: &dyn FileSystem) -> u64 {
-        let bytes = self.length();
-        let path = PathBuf::from(format!("aged/{}", self.made));
-        let file = files.create(&path).expect("an inode");
-        write_whole(files, file, bytes, bytes, Access::Buffered).expect("room");
-        files.close(file).expect("a file");
-        self.files.push(path);
-        self.made += 1;
-        bytes
-    }
-
-    fn remove_any(&mut self, files: &dyn FileSystem) {
-        let at = self.random.below(self.files.len() as u32) as usize;
-        files.remove(&self.files.swap_remove(at)).expect("it is there");
-    }
-
-    /// Removes files until so many bytes are free.
-    fn free(&mut self, files: &dyn FileSystem, bytes: u64) {
-        while files.free_bytes().expect("mounted") < bytes {
-            self.remove_any(files);
-        }
-        files.sync().expect("room");
+    fn client(&self, reads: u64, seed: (u64, u32)) -> Client {
+        Client::new(&self.store, Workload::C, self.records(), reads, seed)
     }
 }
 
-/// The file system of a store of so many records.
-fn formatted(bytes: u64) -> Rc<dyn FileSystem> {
-    let mut setup = presets::named(PRESET).expect("a preset");
-    if let DriveKind::InPlace(drive) = &mut setup.drive {
-        drive.bytes = (PARTITION * bytes).next_multiple_of(1 << 20);
-    }
-    let machine = bed::machine(&setup);
-    let mut options = inplace::Options::of(&machine);
-    // One for each 16 KiB, as mke2fs makes them.
-    options.inodes = machine.blocks() / 4;
-    Rc::new(InPlace::format(&machine, &options).expect("room"))
-}
-
-/// An aged file system with a store of so many records, and free space for the mover.
-fn aged(records: u64, seed: u64) -> (Rc<dyn FileSystem>, Rc<RefCell<Store>>) {
-    let bytes = records * Options::rocksdb(SCALE).record;
-    let files = formatted(bytes);
-    let random = Random::new(seed, "F-fig10");
-    let mut ageing = Ageing { random, files: Vec::new(), made: 0 };
-    let (mut written, free) = (0, bytes * FREE_TO_LOAD / 100);
-    while written < AGED * PARTITION * bytes {
-        ageing.free(&*files, free + bytes * CHURN / 100);
-        while files.free_bytes().expect("mounted") > free {
-            written += ageing.make(&*files);
-        }
-    }
-    let store = Rc::new(RefCell::new(Store::new(DATABASE, Options::rocksdb(SCALE))));
-    Fill::new(&store, records).finish(&*files).expect("room");
-    ageing.free(&*files, bytes * FREE_TO_MOVE / 100);
-    (files, store)
-}
-
-/// Reads a second of so many.
-fn throughput(
-    files: &dyn FileSystem,
-    store: &Rc<RefCell<Store>>,
-    records: u64,
-    reads: u64,
-    seed: (u64, u32),
-) -> f64 {
-    let machine = files.machine();
-    machine.wait_until_idle();
-    let began = machine.now_ns();
-    Client::new(store, Workload::C, records, reads, seed).finish(files).expect("a read");
-    reads as f64 / (machine.now_ns() - began) as f64 * 1e9
-}
-
-fn measure(policy: Policy, records: u64, seed: u64) -> Measured {
-    let (files, store) = aged(records, seed);
-    let bytes = records * Options::rocksdb(SCALE).record;
-    let reads = bytes / Options::rocksdb(SCALE).block * READS_OF_A_BLOCK;
-    let split = || {
-        let (fragments, _) = bed::fragments(&*files, DATABASE);
-        fragments as f64 / (bytes as f64 / Options::rocksdb(SCALE).block as f64)
-    };
-    let split_before = split();
-    let watched = Watched::new(&files);
-    let before = throughput(&watched, &store, records, reads, (seed, 0));
+fn measure(policy: Policy, scale: Scale, seed: u64) -> Measured {
+    let stored = Stored::aged(scale, seed);
+    let (files, reads) = (&stored.files, stored.blocks() * READS_OF_A_BLOCK);
+    let (split, watched) = (stored.split(), Watched::new(files));
+    let before = stored.reads_a_second(&watched, reads, (seed, 0));
     let mut programs = Programs::default();
-    let endless = Client::new(&store, Workload::C, records, u64::MAX, (seed, 1));
-    programs.add(files.machine(), endless);
-    let beside = Beside::start(Rc::clone(&files), programs);
+    programs.add(files.machine(), stored.client(u64::MAX, (seed, 1)));
+    let beside = Beside::start(Rc::clone(files), programs);
     let settings = Settings { policy, hot_fraction: HOT, ..Settings::default() };
     let seen = watched.take();
     let hot_reads = hot_reads(&seen);
-    let moved = bed::defragment_below(&files, DATABASE, seen, &settings);
+    let moved = bed::defragment_below(files, DATABASE, seen, &settings);
     let tally = beside.tally().expect("reads");
     drop(beside);
     files.sync().expect("room");
     Measured {
         before,
         beside: tally.operations_per_second(),
-        after: throughput(&*files, &store, records, reads, (seed, 2)),
+        after: stored.reads_a_second(&**files, reads, (seed, 2)),
         moved,
-        split: [split_before, split()],
+        of_store: moved.bytes as f64 / stored.bytes() as f64 * 100.0,
+        split: [split, stored.split()],
         hot_reads,
     }
 }
@@ -242,10 +126,9 @@ fn rate(measured: &Measured) -> f64 {
 }
 
 fn run(seed: u64) -> Results {
-    let records = SCALE.of(RECORDS);
     let policies = [Policy::Fragpicker, Policy::WholeFile];
     let measured: Vec<Measured> =
-        policies.par_iter().map(|policy| measure(*policy, records, seed)).collect();
+        policies.par_iter().map(|policy| measure(*policy, SCALE, seed)).collect();
     let [picked, whole] = &measured[..] else { unreachable!("two policies") };
     let name = |what: &str| format!("{PRESET}: {what}");
     let fragments = format!(
@@ -271,7 +154,6 @@ fn run(seed: u64) -> Results {
     let moved = |measured: &Measured| measured.moved.bytes as f64;
     let time = picked.moved.ns as f64 / whole.moved.ns as f64 * 100.0;
     let after = above(picked.after, whole.after);
-    let bytes = (records * Options::rocksdb(SCALE).record) as f64;
     let rows = vec![
         row(
             "moved, against conventional",
@@ -287,7 +169,7 @@ fn run(seed: u64) -> Results {
         Row::ours(name("throughput beside conventional"), "%", above(whole.beside, whole.before)),
         Row::ours(name("throughput beside fragpicker"), "%", above(picked.beside, picked.before)),
         Row::ours(name("reads of the hottest half"), "%", picked.hot_reads),
-        Row::ours(name("moved by conventional, of the records"), "%", moved(whole) / bytes * 100.0),
+        Row::ours(name("moved by conventional, of the records"), "%", whole.of_store),
         Row::ours(name("fragments of 128 KiB before"), "", picked.split[0]),
         Row::ours(name("fragments of 128 KiB after fragpicker"), "", picked.split[1]),
         Row::ours(name("fragments of 128 KiB after conventional"), "", whole.split[1]),
@@ -301,4 +183,17 @@ fn run(seed: u64) -> Results {
         groups: vec![("conventional".into(), bars(whole)), ("fragpicker".into(), bars(picked))],
     };
     Results { rows, plots: vec![plot] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_moved_hardly_depends_on_the_size_of_the_store() {
+        let moved = |parts| measure(Policy::Fragpicker, Scale::one_in(parts), 42).of_store;
+        let (small, smaller) = (moved(320), moved(640));
+        assert!((small - smaller).abs() < 6.0, "{small} and {smaller} %");
+        assert!((20.0..50.0).contains(&small), "{small} %");
+    }
 }
