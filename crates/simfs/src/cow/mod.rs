@@ -162,7 +162,7 @@ impl Kind for OfCow {
         count: u32,
     ) -> Option<Units> {
         let near = file.map.at(block).or_else(|| file.map.before(block));
-        space.allocate_from(near.map_or(0, |piece| piece.place), count)
+        space.allocate_behind(near.map_or(0, |piece| piece.place), count)
     }
 
     fn unreserve(&mut self, _: &mut Space, _: &mut File) {}

@@ -265,7 +265,7 @@ impl<K: Kind> FileSystem for Mounted<K> {
             state.files.of(file)?;
             state.write_back(file.inode, 0..u64::MAX)?;
             if state.changes.inodes.contains(&file.inode) {
-                return state.commit_for(true);
+                return state.commit_for_file();
             }
             state.flush_unless(super::Omit::FlushOfOverwrites)
         })

@@ -330,9 +330,18 @@ impl<K: Kind> State<K> {
         }
         let since = self.pinned_ns.or(self.changed_ns);
         if is_due(since, self.settings.commit_ns) || self.kind.is_full(&self.changes) {
-            self.commit()?;
+            self.commit_early()?;
         }
         Ok(())
+    }
+
+    /// Commits though nobody has asked for it. Where there is no space for the metadata all of it stays in memory, and the next sync reports
+    /// that: calls that need no space go on, so that files can be removed.
+    pub fn commit_early(&mut self) -> Result<(), Error> {
+        match self.commit() {
+            Err(Error::NoSpace) => Ok(()),
+            done => done,
+        }
     }
 
     /// An inode differs from the drive.
@@ -341,9 +350,16 @@ impl<K: Kind> State<K> {
         self.changed_ns.get_or_insert(self.machine.now_ns());
     }
 
-    /// Makes all changes durable, in one transaction. What is free then may be allocated again.
+    /// Makes all changes durable, in one transaction. Files that have changed are joined before, if that is asked for. What is free then
+    /// may be allocated again.
     pub fn commit(&mut self) -> Result<(), Error> {
-        self.commit_for(false)?;
+        self.join_unless_late()?;
+        self.commit_in_place()
+    }
+
+    /// The same, but nothing is relocated: what is just being moved is where it was.
+    fn commit_in_place(&mut self) -> Result<(), Error> {
+        self.transaction(false)?;
         self.pinned_ns = None;
         for run in joined(std::mem::take(&mut self.pinned)) {
             self.trim(run)?;
@@ -352,12 +368,24 @@ impl<K: Kind> State<K> {
         Ok(())
     }
 
-    /// The same because a program syncs one file, or for all.
-    pub fn commit_for(&mut self, one_file: bool) -> Result<(), Error> {
+    /// The same as [`Self::commit`] because a program syncs one file.
+    pub fn commit_for_file(&mut self) -> Result<(), Error> {
+        self.join_unless_late()?;
+        self.transaction(true)
+    }
+
+    fn join_unless_late(&mut self) -> Result<(), Error> {
+        if self.settings.omit == Some(Omit::OrderedData) {
+            return Ok(());
+        }
+        self.write_placed()?;
+        self.join_changed()
+    }
+
+    fn transaction(&mut self, one_file: bool) -> Result<(), Error> {
         let late = self.settings.omit == Some(Omit::OrderedData);
         if !late {
             self.write_placed()?;
-            self.join_changed()?;
         }
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);
