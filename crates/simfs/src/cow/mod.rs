@@ -20,7 +20,7 @@ mod tables;
 use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
-use crate::machine::Machine;
+use crate::machine::{Machine, Program};
 use crate::mounted::{Kind, Mounted, Settings, State};
 use crate::owners::Owners;
 use crate::space::Space;
@@ -157,6 +157,7 @@ impl Kind for OfCow {
         file: &mut File,
         block: u64,
         count: u32,
+        _: Program,
     ) -> Option<Units> {
         let before = file.map.before(block);
         let continues = before.is_some_and(|piece| piece.blocks().end == block);
