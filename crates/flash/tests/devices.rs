@@ -57,6 +57,7 @@ fn drives() -> Vec<(&'static str, Box<dyn Device>, bool)> {
         ahead_bytes: 4096,
     };
     let card = Media::Card {
+        access_ns: 0,
         bytes_per_second: 100_000_000,
         map_miss_ns: 500_000,
         map_segment_bytes: 4096,

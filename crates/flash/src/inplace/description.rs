@@ -42,6 +42,9 @@ pub enum Media {
     /// Flash behind a controller that does one command at a time and keeps only segments of its mapping in
     /// memory.
     Card {
+        /// Time to find and sense what does not begin where the last access ended; what does was read ahead.
+        #[serde(default)]
+        access_ns: u64,
         /// Rate of the flash.
         bytes_per_second: u64,
         /// Time to load a segment of the mapping.

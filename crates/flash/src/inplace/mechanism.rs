@@ -32,16 +32,22 @@ impl Mechanism {
                 free_at: 0,
                 head: 0,
             }),
-            Media::Card { bytes_per_second, map_miss_ns, map_segment_bytes, map_segments } => {
-                Self::Card(Card {
-                    bytes_per_second,
-                    map_miss_ns,
-                    map_segment_bytes,
-                    map_segments: map_segments as usize,
-                    free_at: 0,
-                    loaded: Vec::new(),
-                })
-            }
+            Media::Card {
+                access_ns,
+                bytes_per_second,
+                map_miss_ns,
+                map_segment_bytes,
+                map_segments,
+            } => Self::Card(Card {
+                access_ns,
+                bytes_per_second,
+                map_miss_ns,
+                map_segment_bytes,
+                map_segments: map_segments as usize,
+                free_at: 0,
+                end: None,
+                loaded: Vec::new(),
+            }),
             Media::Parallel { access_ns, part_bytes, ways } => Self::Parallel(Parallel {
                 access_ns,
                 part_bytes: part_bytes.into(),
@@ -118,14 +124,17 @@ impl Disk {
     }
 }
 
-/// A memory card.
+/// A memory card. It reads ahead from where the last access ended.
 #[derive(Clone, Debug)]
 pub(super) struct Card {
+    access_ns: u64,
     bytes_per_second: u64,
     map_miss_ns: u64,
     map_segment_bytes: u64,
     map_segments: usize,
     free_at: u64,
+    /// The byte at which the last access ended.
+    end: Option<u64>,
     /// Segments of the mapping in memory; the least recently used one comes first.
     loaded: Vec<u64>,
 }
@@ -133,7 +142,9 @@ pub(super) struct Card {
 impl Card {
     fn access(&mut self, ready: u64, start: u64, bytes: u64) -> u64 {
         let misses = self.load_segments(start, bytes);
-        let begin = ready.max(self.free_at) + misses * self.map_miss_ns;
+        let access_ns = if self.end == Some(start) { 0 } else { self.access_ns };
+        let begin = ready.max(self.free_at) + misses * self.map_miss_ns + access_ns;
+        self.end = Some(start + bytes);
         // The next command begins only when this one is done.
         self.free_at = begin + transfer_ns(bytes, self.bytes_per_second);
         self.free_at

@@ -48,6 +48,7 @@ fn a_disk_reads_on_without_a_seek_and_waits_for_the_rotation_after_one() {
 #[test]
 fn a_card_does_one_command_after_the_other() {
     let mut card = InPlace::new(&with_media(Media::Card {
+        access_ns: 0,
         bytes_per_second: 100_000_000,
         map_miss_ns: 500_000,
         map_segment_bytes: 4 << 20,
@@ -56,6 +57,22 @@ fn a_card_does_one_command_after_the_other() {
     let first = read(&mut card, 0, 0, 1);
     assert_eq!(first, 10_000 + 500_000 + 40_960);
     assert_eq!(read(&mut card, 0, 8, 1), first + 40_960, "its segment is loaded");
+}
+
+#[test]
+fn a_card_reads_ahead_from_where_the_last_access_ended() {
+    let mut card = InPlace::new(&with_media(Media::Card {
+        access_ns: 1_000_000,
+        bytes_per_second: 100_000_000,
+        map_miss_ns: 0,
+        map_segment_bytes: 4 << 20,
+        map_segments: 2,
+    }));
+    let first = read(&mut card, 0, 0, 1);
+    assert_eq!(first, 10_000 + 1_000_000 + 40_960);
+    let next = read(&mut card, first, 1, 1);
+    assert_eq!(next, first + 10_000 + 40_960);
+    assert_eq!(read(&mut card, next, 3, 1), next + 10_000 + 1_000_000 + 40_960, "a gap");
 }
 
 #[test]

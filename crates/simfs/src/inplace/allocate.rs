@@ -1,6 +1,6 @@
-//! Where new data of a file goes (fs/ext4/mballoc.c): to what is reserved for the file; behind the extent before it; small files to a
-//! run that they share; large ones where the last large one was allocated. If all files count as small, all data goes to the run of the
-//! processor (`ext4_mb_group_or_file`).
+//! Where new data of a file goes (fs/ext4/mballoc.c): to what is reserved for the file; of a small file, to a run that all of them
+//! share, also where it grows; of a large one, behind the extent before it if all that is wanted is free there, else to the group where the
+//! last large one was allocated, and those after it. If all files count as small, the run is the processor's (`ext4_mb_group_or_file`).
 
 use super::OfInPlace;
 use crate::files::File;
@@ -37,25 +37,21 @@ pub(super) fn place(
     program: Program,
 ) -> Option<Units> {
     let (block, count) = (blocks.start, (blocks.end - blocks.start) as u32);
-    if kind.all_small {
-        return small(kind, space, count, Some(program));
-    }
     if let Some(units) = from_reserved(space, file, block, count) {
         return Some(units);
     }
     let bytes = kind.places.block_bytes();
-    let before = file.map.before(block);
-    let continues = before.filter(|piece| piece.blocks().end == block);
-    let goal = before.map(|piece| piece.units().end());
     let end = (block + u64::from(count)) * bytes;
-    if kind.locality && goal.is_none() && end.max(file.size) <= SMALL_BYTES {
-        return small(kind, space, count, None);
+    if kind.locality && (kind.all_small || end.max(file.size) <= SMALL_BYTES) {
+        return small(kind, space, count, kind.all_small.then_some(program));
     }
     let reserves = kind.reservation && end >= file.size;
     let wanted =
         if reserves { with_reserved(block, count, end.max(file.size), bytes) } else { count };
-    let found = space.allocate(goal.unwrap_or(kind.stream), wanted, continues.is_some())?;
-    kind.stream = found.end();
+    let before = file.map.before(block).filter(|piece| piece.blocks().end == block);
+    let goal = before.map(|piece| piece.units().end());
+    let found = space.allocate_from(goal, kind.stream, wanted)?;
+    kind.stream = found.start;
     let (used, rest) = (count.min(found.count), found.count.saturating_sub(count));
     if rest > 0 {
         let rest = Units::new(found.start + used, rest);

@@ -316,9 +316,18 @@ impl<K: Kind> State<K> {
             self.write_back_all()?;
         }
         if is_due(self.changed_ns, self.settings.commit_ns) || self.kind.is_full(&self.changes) {
-            self.commit()?;
+            self.commit_early()?;
         }
         Ok(())
+    }
+
+    /// Commits though nobody has asked for it. Where there is no space for the metadata all of it stays in memory, and the next sync reports
+    /// that: calls that need no space go on, so that files can be removed.
+    pub fn commit_early(&mut self) -> Result<(), Error> {
+        match self.commit() {
+            Err(Error::NoSpace) => Ok(()),
+            done => done,
+        }
     }
 
     /// An inode differs from the drive.
@@ -327,12 +336,20 @@ impl<K: Kind> State<K> {
         self.changed_ns.get_or_insert(self.machine.now_ns());
     }
 
-    /// Makes all changes durable, in one transaction.
+    /// Makes all changes durable, in one transaction. Files that have changed are joined before, if that is asked for.
     pub fn commit(&mut self) -> Result<(), Error> {
+        if self.settings.omit != Some(Omit::OrderedData) {
+            self.write_placed()?;
+            self.join_changed()?;
+        }
+        self.commit_in_place()
+    }
+
+    /// The same, but nothing is relocated: what is just being moved is where it was.
+    fn commit_in_place(&mut self) -> Result<(), Error> {
         let late = self.settings.omit == Some(Omit::OrderedData);
         if !late {
             self.write_placed()?;
-            self.join_changed()?;
         }
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);
