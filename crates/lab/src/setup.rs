@@ -78,7 +78,7 @@ impl DriveKind {
     fn check(&self) -> Result<(), Inconsistent> {
         match self {
             Self::Flash(drive) => drive.shape().map(drop),
-            Self::Zoned { drive, .. } => Zoned::check(drive).map(drop),
+            Self::Zoned { drive, open_zones } => Zoned::check(drive, *open_zones).map(drop),
             Self::InPlace(drive) => drive.check(),
         }
     }
