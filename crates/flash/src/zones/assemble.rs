@@ -1,7 +1,7 @@
 //! Program units of zones that are being assembled: their units are in the buffer until the program ends, or the zone is reset. A power cut
 //! leaves them there, as the capacitors save the buffer.
 
-use super::{Zone, ZoneState, Zoned};
+use super::{Assembled, Zone, ZoneState, Zoned};
 use std::cmp::Reverse;
 
 impl Zoned {
@@ -31,19 +31,20 @@ impl Zoned {
     pub(super) fn finish(&mut self, ready: u64, number: u32) {
         for die in 0..self.shape.dies {
             let zone = &self.zones[number as usize];
-            let (units, copied) = (self.assembled(zone, die), zone.copied[die as usize]);
+            let (units, assembled) = (self.assembled(zone, die), zone.assembled[die as usize]);
             if units == 0 {
                 continue;
             }
             let last = self.on_die(zone, die) - 1;
             let bytes = u64::from(units) * u64::from(self.shape.unit_bytes);
-            self.program(number, die, last, bytes, ready);
+            let Assembled { copied, ready: arrived } = assembled;
+            self.program(number, die, last, bytes, ready.max(arrived));
             self.counters.padded += u64::from(self.shape.units_per_program - units);
             self.counters.copied += u64::from(copied);
             self.counters.programmed += u64::from(units - copied);
         }
         let zone = self.zone_mut(number);
-        zone.copied.fill(0);
+        zone.assembled.fill(Assembled::default());
         zone.state = ZoneState::Full;
     }
 

@@ -1,5 +1,6 @@
-//! Where new data of a file goes (fs/ext4/mballoc.c): to what is reserved for the file; behind the extent before it; small files to a
-//! run that they share; large ones where the last large one was allocated.
+//! Where new data of a file goes (fs/ext4/mballoc.c): to what is reserved for the file; of a small file, to a run that all of them
+//! share, also where it grows; of a large one, behind the extent before it if all that is wanted is free there, else to the group where the
+//! last large one was allocated, and those after it.
 
 use super::OfInPlace;
 use crate::files::File;
@@ -37,18 +38,17 @@ pub(super) fn place(
         return Some(units);
     }
     let bytes = kind.places.block_bytes();
-    let before = file.map.before(block);
-    let continues = before.filter(|piece| piece.blocks().end == block);
-    let goal = before.map(|piece| piece.units().end());
     let end = (block + u64::from(count)) * bytes;
-    if kind.locality && goal.is_none() && end.max(file.size) <= SMALL_BYTES {
+    if kind.locality && end.max(file.size) <= SMALL_BYTES {
         return small(kind, space, count);
     }
     let reserves = kind.reservation && end >= file.size;
     let wanted =
         if reserves { with_reserved(block, count, end.max(file.size), bytes) } else { count };
-    let found = space.allocate(goal.unwrap_or(kind.stream), wanted, continues.is_some())?;
-    kind.stream = found.end();
+    let before = file.map.before(block).filter(|piece| piece.blocks().end == block);
+    let goal = before.map(|piece| piece.units().end());
+    let found = space.allocate_from(goal, kind.stream, wanted)?;
+    kind.stream = found.start;
     let (used, rest) = (count.min(found.count), found.count.saturating_sub(count));
     if rest > 0 {
         let rest = Units::new(found.start + used, rest);

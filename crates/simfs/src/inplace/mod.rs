@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::mounted::{Changes, Kind, Mounted, Omit, Primitive, Settings, State};
 use crate::owners::Owners;
 use crate::record;
-use crate::space::Space;
+use crate::space::{Rule, Space};
 use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
 use fragmend_layout::FsKind;
 use journal::Journal;
@@ -99,7 +99,7 @@ impl InPlace {
         machine.write(&[Units::new(0, 1)], Hint::None, &mut |_| Some(head[0].clone()))?;
         // Inodes that are not used are zeroes.
         machine.command(&Command::Trim(places.table()))?;
-        let mut space = Space::new(places.blocks, places.per_group);
+        let mut space = Space::new(places.blocks, places.per_group).with(Rule::Multiblock);
         space.take(Units::new(0, places.first_data()));
         for group in 0..places.groups() {
             let bitmap = tables::bitmap(&space, &[], &places, group, block);

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::mounted::{Kind, add_once};
 use crate::ranges::RangeSet;
 use crate::record;
-use crate::space::Space;
+use crate::space::{Rule, Space};
 use fragmend_flash::command::Units;
 use fragmend_flash::device::Bytes;
 use serde::{Deserialize, Serialize};
@@ -97,7 +97,7 @@ pub(super) fn read(places: &Places, read: &impl Fn(Units) -> Vec<u8>) -> Result<
         }
         files.insert(number, file);
     }
-    let mut space = Space::new(places.blocks, places.per_group);
+    let mut space = Space::new(places.blocks, places.per_group).with(Rule::Multiblock);
     for group in 0..places.groups() {
         let (bits, blocks) = (read(places.bitmap(group)), places.group(group));
         for unit in blocks.each() {
