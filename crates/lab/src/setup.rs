@@ -78,7 +78,7 @@ impl DriveKind {
     fn check(&self) -> Result<(), Inconsistent> {
         match self {
             Self::Flash(drive) => drive.shape().map(drop),
-            Self::Zoned { drive, .. } => Zoned::check(drive).map(drop),
+            Self::Zoned { drive, open_zones } => Zoned::check(drive, *open_zones).map(drop),
             Self::InPlace(drive) => drive.check(),
         }
     }
@@ -100,7 +100,7 @@ impl Setup {
         let about = std::mem::take(&mut parsed.about);
         let host = parsed.host.clone();
         let drive = parsed.drive().map_err(|why| text.bad(0..0, why))?;
-        drive.check().map_err(|Inconsistent { field, why }| {
+        drive.check().and_then(|()| host.check()).map_err(|Inconsistent { field, why }| {
             // The file may use either name of a field; the error has the one that it uses.
             let former = former_name(field).filter(|former| text.find_field(former).is_some());
             let name = former.unwrap_or(field);
@@ -205,6 +205,28 @@ mod tests {
         let wrong = text.replace("stripe_unit_bytes = ", "die_granularity_bytes = 1 #");
         let said = format!("drive.toml:{line}: die_granularity_bytes: must");
         assert!(error(&wrong).starts_with(&said));
+    }
+
+    /// Whatever number a field has, the drive is accepted or refused; no time is longer than some 18 minutes.
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        let mut refused = 0;
+        for name in presets::names() {
+            let text = presets::text(name).expect("a preset");
+            for line in text.lines().filter(|line| line.contains(" = ")) {
+                let (field, value) = line.split_once(" = ").expect("a field");
+                for number in ["0", "1", "4294967295", "4294967296", "9223372036854775807"] {
+                    let number =
+                        if value.starts_with('[') { format!("[{number}]") } else { number.into() };
+                    let changed = text.replace(line, &format!("{field} = {number}"));
+                    let parsed = Setup::parse(&changed, "drive.toml");
+                    let is_long = field.ends_with("_ns") && number.contains("9223372036854775807");
+                    assert!(!is_long || parsed.is_err(), "{name}: {field} = {number}");
+                    refused += u32::from(parsed.is_err());
+                }
+            }
+        }
+        assert!(refused > 1000, "{refused}");
     }
 
     #[test]
