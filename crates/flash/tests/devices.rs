@@ -52,12 +52,13 @@ fn drives() -> Vec<(&'static str, Box<dyn Device>, bool)> {
         ahead_bytes: 4096,
     };
     let card = Media::Card {
+        access_ns: 0,
         bytes_per_second: 100_000_000,
         map_miss_ns: 500_000,
         map_segment_bytes: 4096,
         map_segments: 2,
     };
-    let parallel = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let parallel = Media::Parallel { access_ns: 10_000, write_ns: None, part_bytes: 4096, ways: 4 };
     let ssd = |protected| Box::new(Ssd::with_content(&flash(protected)).expect("a drive"));
     let zoned = Zoned::new(&flash(true), 3, true).expect("a drive");
     vec![
@@ -88,6 +89,22 @@ fn holds(drive: &dyn Device, units: Units, version: u8) -> bool {
     all.all(|(unit, bytes)| {
         bytes[..4] == unit.to_le_bytes() && bytes[4..].iter().all(|b| *b == version)
     })
+}
+
+#[test]
+fn cells_may_be_written_more_slowly_than_they_are_read() {
+    let ns = |write_ns| {
+        let media = Media::Parallel { access_ns: 10_000, write_ns, part_bytes: 4096, ways: 4 };
+        let mut drive = in_place(media);
+        let written = write(&mut drive, 0, Units::new(0, 1), 1);
+        (
+            written,
+            drive.submit(written, &Command::Read(Units::new(0, 1))).expect("a read").done_ns
+                - written,
+        )
+    };
+    let ((alike, read), (slower, same)) = (ns(None), ns(Some(15_000)));
+    assert_eq!((alike, slower, same), (read, read + 5_000, read));
 }
 
 #[test]

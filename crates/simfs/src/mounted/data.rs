@@ -157,6 +157,9 @@ impl<K: Kind> State<K> {
     pub fn write_back_all(&mut self) -> Result<(), Error> {
         for inode in self.cache.dirty_files() {
             self.write_back(inode, 0..u64::MAX)?;
+            if self.kind.is_full(&self.changes) {
+                self.commit_early()?;
+            }
         }
         self.dirty_ns = None;
         Ok(())

@@ -208,6 +208,24 @@ impl Space {
         })
     }
 
+    /// Takes at most `count` blocks, `None` if none is free: in the first run of so many that begins at this block or behind it, then in the
+    /// first of the other groups, or else the longest run there is.
+    pub fn allocate_behind(&mut self, start: u32, count: u32) -> Option<Units> {
+        let wanted = count.clamp(1, self.per_group);
+        let group = self.groups.get((start / self.per_group) as usize)?;
+        let within = group.at(start).map(|run| Units::new(start, run.end() - start));
+        let behind = group.runs.range(start..).map(|(start, end)| Units::new(*start, end - start));
+        let found = within.into_iter().chain(behind).find(|run| run.count >= wanted);
+        match found {
+            Some(run) => {
+                let found = Units::new(run.start, wanted);
+                self.take(found);
+                Some(found)
+            }
+            None => self.allocate(start, count, false),
+        }
+    }
+
     fn find(&self, goal: u32, count: u32, merges: bool) -> Option<Units> {
         let (groups, first) = (self.groups.len(), self.group_of(goal));
         let from = |start: u32, run: Units| Units::new(start, count.min(run.end() - start));
@@ -283,20 +301,42 @@ mod tests {
         assert_eq!(space.free(), 100 - 10 - 8 - 4 - 30 - 25 - 4);
     }
 
+    #[test]
+    fn the_first_run_behind_the_start_is_taken_that_is_long_enough() {
+        let mut space = Space::new(100, 50);
+        for units in [Units::new(10, 5), Units::new(18, 4), Units::new(30, 20)] {
+            space.take(units);
+        }
+        // Free: 0..10, 15..18, 22..30, 50..100.
+        assert_eq!(space.allocate_behind(12, 3), Some(Units::new(15, 3)));
+        assert_eq!(space.allocate_behind(12, 4), Some(Units::new(22, 4)));
+        assert_eq!(space.allocate_behind(27, 2), Some(Units::new(27, 2)), "within a run");
+        assert_eq!(space.allocate_behind(28, 8), Some(Units::new(0, 8)), "the first of the group");
+        assert_eq!(space.allocate_behind(28, 30), Some(Units::new(50, 30)), "the next group");
+        assert_eq!(space.allocate_behind(28, 30), Some(Units::new(80, 20)), "the longest");
+    }
+
     proptest! {
         #[test]
         fn blocks_are_taken_once(
-            steps in prop::collection::vec((0u32..64, 1u32..20, any::<bool>(), any::<bool>()), 1..80),
+            steps in prop::collection::vec(
+                (0u32..64, 1u32..20, any::<bool>(), any::<bool>(), any::<bool>()),
+                1..80,
+            ),
             rule in prop_oneof![Just(Rule::FirstFit), Just(Rule::Multiblock)],
         ) {
             let mut space = Space::new(64, 24).with(rule);
             let (mut taken, mut runs) = (BTreeSet::new(), Vec::<Units>::new());
-            for (goal, count, merges, frees) in steps {
+            for (goal, count, merges, first, frees) in steps {
                 if frees && !runs.is_empty() {
                     let run = runs.swap_remove(goal as usize % runs.len());
                     space.release(run);
                     run.each().for_each(|block| _ = taken.remove(&block));
-                } else if let Some(run) = space.allocate(goal, count, merges) {
+                } else if let Some(run) = if first {
+                    space.allocate_behind(goal, count)
+                } else {
+                    space.allocate(goal, count, merges)
+                } {
                     prop_assert!(run.count > 0 && run.count <= count && run.end() <= 64);
                     prop_assert!(run.each().all(|block| taken.insert(block)));
                     runs.push(run);
