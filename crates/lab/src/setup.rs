@@ -8,6 +8,7 @@ use fragmend_flash::host::HostPath;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive};
 use fragmend_flash::ssd::Ssd;
 use fragmend_flash::zones::Zoned;
+use fragmend_layout::{DeviceProfile, ParallelUnits};
 use serde::{Deserialize, Serialize};
 
 /// A drive and the host's path to it.
@@ -124,6 +125,24 @@ impl Setup {
         }
     }
 
+    /// What its host knows of the drive without measuring it. Which dies hold what is known of drives with zones alone: their stripe units
+    /// are on the dies in turn (InDeF, section III-B), and a flash translation layer shows nothing.
+    pub fn profile(&self) -> DeviceProfile {
+        let parallel_units = match &self.drive {
+            DriveKind::Zoned { drive, .. } => Some(ParallelUnits {
+                units: drive.geometry.channels * drive.geometry.dies_per_channel,
+                unit_bytes: drive.geometry.stripe_unit_bytes.into(),
+            }),
+            DriveKind::Flash(_) | DriveKind::InPlace(_) => None,
+        };
+        DeviceProfile {
+            readahead_bytes: self.host.readahead_bytes.into(),
+            max_request_bytes: self.host.request_bytes.into(),
+            parallel_units,
+            ..DeviceProfile::unknown()
+        }
+    }
+
     /// Bytes of a unit, in which commands count.
     pub fn unit_bytes(&self) -> u32 {
         match &self.drive {
@@ -192,6 +211,15 @@ mod tests {
             }
             assert_ne!(old, text);
             assert_eq!(Setup::parse(&old, name), Setup::parse(text, name));
+        }
+    }
+
+    #[test]
+    fn which_dies_hold_what_is_known_of_zones_alone() {
+        for name in presets::names() {
+            let units = presets::named(name).expect("a preset").profile().parallel_units;
+            let zoned = ParallelUnits { units: 16, unit_bytes: 16 << 10 };
+            assert_eq!(units, (name == "femu-indef").then_some(zoned), "{name}");
         }
     }
 
