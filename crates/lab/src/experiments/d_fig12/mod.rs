@@ -5,7 +5,7 @@ mod applications;
 mod fileserver;
 mod hypothetical;
 mod splits;
-pub(super) mod sqlite;
+pub(crate) mod sqlite;
 
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
