@@ -1,7 +1,7 @@
 //! The experiments, one module for each.
 
 mod d_fig11;
-mod d_fig12;
+pub(crate) mod d_fig12;
 mod d_fig3;
 mod d_fig4_6;
 mod d_fig7;
