@@ -48,6 +48,32 @@ fn what_never_began_is_programmed_again() {
     ssd.audit().expect("tables that agree");
 }
 
+/// A command may have to wait for the buffer, and programs begin and end meanwhile. A cut then finds what was programmed by that time, and
+/// nothing of what was programmed later.
+#[test]
+fn a_cut_while_a_write_waits_for_the_buffer_finds_the_state_of_that_time() {
+    let mut small = drive();
+    small.buffer.bytes = u64::from(UNIT) * 6;
+    let new = || Ssd::with_content(&small).expect("a drive");
+    let mut whole = new();
+    let done = write(&mut whole, 0, Units::new(0, 32));
+    let mut counts = Vec::new();
+    for at in (0..=done).step_by(10_000) {
+        let mut ssd = new();
+        write(&mut ssd, 0, Units::new(0, 32));
+        ssd.power_cut(at);
+        ssd.audit().expect("tables that agree");
+        counts.push((0..32).filter(|unit| ssd.die_of(*unit).is_some()).count());
+    }
+    // A program lasts 200 us, and two dies have a program unit of two units each.
+    assert!(counts[..20].iter().all(|count| *count == 0), "{counts:?}");
+    assert!(counts.is_sorted() && counts.windows(2).all(|two| two[1] - two[0] <= 4), "{counts:?}");
+    assert!(
+        (24..32).contains(counts.last().expect("one")),
+        "the last ones are in flight: {counts:?}"
+    );
+}
+
 /// Each round the power fails in the middle of what little the host has written; now and then it writes more.
 #[test]
 fn a_drive_survives_cut_after_cut() {

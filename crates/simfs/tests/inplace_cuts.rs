@@ -21,6 +21,8 @@ struct Small {
     omit: Option<Omit>,
     /// Blocks of the journal, or 0 for those of most tests.
     journal: u32,
+    /// Whether the journal is on a drive of its own, and all files are small.
+    apart: bool,
 }
 
 impl Small {
@@ -31,6 +33,10 @@ impl Small {
             options.journal_blocks = self.journal;
         }
         (options.reservation, options.locality) = (self.reservation, self.reservation);
+        if self.apart {
+            options.journal_blocks = drives::APART;
+            (options.journal_last, options.locality, options.all_small) = (true, true, true);
+        }
         options.settings.delayed_allocation = self.delayed_allocation;
         options.settings.omit = self.omit;
         options
@@ -65,14 +71,21 @@ fn cuts(kind: &Small, machine: fn(u64) -> Machine, seeds: Range<u64>, steps: usi
 }
 
 const AT_ONCE: Small =
-    Small { delayed_allocation: false, reservation: false, omit: None, journal: 0 };
+    Small { delayed_allocation: false, reservation: false, omit: None, journal: 0, apart: false };
 const DELAYED: Small =
-    Small { delayed_allocation: true, reservation: true, omit: None, journal: 0 };
+    Small { delayed_allocation: true, reservation: true, omit: None, journal: 0, apart: false };
+/// As FAST'24's artefact mounts it.
+const APART: Small = Small { apart: true, ..AT_ONCE };
 
 #[test]
 fn nothing_synced_is_lost_on_a_drive_that_loses_any_part() {
     cuts(&DELAYED, drives::small_lossy, 1..4, 60).assert_agrees(1000);
     cuts(&AT_ONCE, drives::small_lossy, 4..6, 60).assert_agrees(1000);
+}
+
+#[test]
+fn nothing_synced_is_lost_where_the_journal_is_on_a_drive_of_its_own() {
+    cuts(&APART, drives::two_lossy, 1..3, 60).assert_agrees(600);
 }
 
 #[test]

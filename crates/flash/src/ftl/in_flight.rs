@@ -13,13 +13,31 @@ pub(super) struct Operation {
     pub kind: OperationKind,
 }
 
+impl Operation {
+    /// Bytes that it keeps in the write buffer.
+    fn keeps(&self) -> u32 {
+        match self.kind {
+            OperationKind::Program { buffered_bytes, .. } => buffered_bytes,
+            _ => 0,
+        }
+    }
+
+    /// Keeps none any more; returns how many it did.
+    fn release(&mut self) -> u32 {
+        match &mut self.kind {
+            OperationKind::Program { buffered_bytes, .. } => std::mem::take(buffered_bytes),
+            _ => 0,
+        }
+    }
+}
+
 /// What an operation does.
 #[derive(Clone, Debug)]
 pub(super) enum OperationKind {
     /// Programs the program unit whose first unit is this.
     Program {
         first: u32,
-        /// Bytes that stay in the write buffer until it ends.
+        /// Bytes that stay in the write buffer until it ends, unless the host has waited for them.
         buffered_bytes: u32,
     },
     /// Erases a block, which had this content.
@@ -68,17 +86,17 @@ impl InFlight {
         None
     }
 
-    /// Removes the operation that ends next; returns when it ends, and what it does.
-    pub fn pop_next(&mut self, nand: &Nand) -> Option<(u64, OperationKind)> {
-        while let Some(Reverse((known_end, die))) = self.ends.pop() {
-            let Some(first) = self.dies[die as usize].front() else { continue };
-            let end = nand.end_of(first.ticket);
-            if end <= known_end {
-                return self.pop_front(die).map(|kind| (end, kind));
-            }
-            self.ends.push(Reverse((end, die)));
-        }
-        None
+    /// Releases what the program that ends next keeps in the write buffer; returns when it ends, and the bytes. It stays in flight
+    /// until then.
+    pub fn release_next(&mut self, nand: &Nand) -> Option<(u64, u32)> {
+        let first = |operations: &VecDeque<Operation>| {
+            let (index, operation) =
+                operations.iter().enumerate().find(|(_, operation)| operation.keeps() > 0)?;
+            Some((nand.end_of(operation.ticket), index))
+        };
+        let dies = (0..self.dies.len()).filter_map(|die| Some((first(&self.dies[die])?, die)));
+        let ((end, index), die) = dies.min()?;
+        Some((end, self.dies[die][index].release()))
     }
 
     fn pop_front(&mut self, die: u32) -> Option<OperationKind> {

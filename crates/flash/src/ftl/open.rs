@@ -43,16 +43,23 @@ impl Ftl {
             return Ok((die, stream));
         }
         // The free blocks of the die await successors that are in the write buffer, perhaps in this very
-        // slot.
-        if let Some(open) = self.open_of_any_die(die, stream) {
+        // slot. Another die's open block serves as well, but not the host where that die must collect first.
+        let may_use = |die| stream == Stream::Moved || !self.collector.is_short(die);
+        if let Some(open) = self.open_of_any_die(die, stream, may_use) {
             return Ok(open);
         }
         self.ensure_open_anywhere(die, stream, ready)
     }
 
-    /// The first die from this one on that has an open block, and the stream of that, if possible this one.
-    fn open_of_any_die(&self, die: u32, stream: Stream) -> Option<(u32, Stream)> {
-        let dies = self.shape.dies_from(die);
+    /// The first die from this one on that may be used and has an open block, and the stream of that, if possible
+    /// this one.
+    fn open_of_any_die(
+        &self,
+        die: u32,
+        stream: Stream,
+        may_use: impl Fn(u32) -> bool,
+    ) -> Option<(u32, Stream)> {
+        let dies = self.shape.dies_from(die).filter(|die| may_use(*die));
         let mut open = dies.flat_map(|die| [(die, stream), (die, stream.other())]);
         open.find(|(die, stream)| self.has_open(*die, *stream))
     }
@@ -79,7 +86,7 @@ impl Ftl {
             }
         }
         // The collection of one die may have moved units to another, whose turn was before.
-        if let Some(open) = self.open_of_any_die(die, stream) {
+        if let Some(open) = self.open_of_any_die(die, stream, |_| true) {
             return Ok(open);
         }
         let mut dies = 0..self.shape.dies;

@@ -12,10 +12,10 @@ impl Ftl {
     pub(super) fn wait_for_buffer(&mut self, ready: u64) -> Result<u64, NoSpace> {
         let mut at = ready;
         while !self.buffer.has_space() {
-            // What ends until then counts as ended from now on, also if the power is cut while the host waits.
-            if let Some((end, ended)) = self.in_flight.pop_next(&self.nand) {
+            // The program stays in flight: a power cut while the host waits may cut it off.
+            if let Some((end, bytes)) = self.in_flight.release_next(&self.nand) {
                 at = at.max(end);
-                self.end(&ended);
+                self.buffer.end_program(bytes);
             } else {
                 // No program is in flight, so slots that are not full use all of it: the one that was touched
                 // longest ago is programmed as it is.

@@ -408,7 +408,7 @@ fn remaps_survive_power_cuts() {
 #[test]
 fn remaps_survive_power_cuts_of_larger_drives() {
     let tally = run_all(0..12, drives::large, 400);
-    assert!(tally.cuts > 60 && tally.levelled > 100 && tally.collected > 10_000, "{tally:?}");
+    assert!(tally.cuts > 60 && tally.levelled > 100 && tally.collected > 5_000, "{tally:?}");
 }
 
 /// All dies collect, as the free blocks of all of them await successors; the collection of the second opens a

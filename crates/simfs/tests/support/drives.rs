@@ -2,6 +2,7 @@
 
 use super::lossy::Lossy;
 use fragmend_flash::drive::Drive;
+use fragmend_flash::joined::Joined;
 use fragmend_flash::ssd::Ssd;
 use fragmend_simfs::cuts::drives::written_with_short_log;
 pub use fragmend_simfs::cuts::drives::{flash, path};
@@ -30,6 +31,17 @@ pub fn small_ssd(_seed: u64) -> Machine {
 pub fn small_lossy(seed: u64) -> Machine {
     let drive = Lossy::new(SMALL_BLOCK as u32, SMALL_BLOCKS, seed);
     Machine::new(Box::new(drive), true, path())
+}
+
+/// Blocks of the second drive of [`two_lossy`].
+pub const APART: u32 = 48;
+
+/// The same with a second drive, which loses what it likes, behind the first one's blocks.
+pub fn two_lossy(seed: u64) -> Machine {
+    let lossy = |blocks, seed| Box::new(Lossy::new(SMALL_BLOCK as u32, blocks, seed));
+    let joined =
+        Joined::new(lossy(SMALL_BLOCKS, seed), lossy(APART, !seed)).expect("as long units");
+    Machine::new(Box::new(joined), true, path())
 }
 
 /// A machine with an SSD of 25 GB that keeps no content.

@@ -15,6 +15,7 @@
 //! What reaches the drive at once is what a file was appended to since the last commit, 2.5 appends of 32 KiB. That takes little from what
 //! random dies cost.
 
+use super::applications::Throughput;
 use super::ext4::Ext4;
 use crate::file::FileOnDrive;
 use crate::random::Random;
@@ -49,17 +50,17 @@ pub struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// MiB/s of reads of files that were written one after the other.
-    pub fn contiguous(&self) -> f64 {
+    /// Reads of files that were written one after the other.
+    pub fn contiguous(&self) -> Throughput {
         self.measured(Placement::RoundRobin, false)
     }
 
-    /// MiB/s of reads of files that were appended to in turns.
-    pub fn fragmented(&self, placement: Placement) -> f64 {
+    /// Reads of files that were appended to in turns.
+    pub fn fragmented(&self, placement: Placement) -> Throughput {
         self.measured(placement, true)
     }
 
-    fn measured(&self, placement: Placement, fragmented: bool) -> f64 {
+    fn measured(&self, placement: Placement, fragmented: bool) -> Throughput {
         let mut random = Random::new(self.seed, "fileserver");
         let ext4 =
             Ext4::new(self.flash, self.path, placement, FILES as u32 + 1, self.written_before);
@@ -79,7 +80,9 @@ impl Load<'_> {
             read_together(self.path, drive, start, calls, pause_ns).expect("reads") - start
         });
         let bytes = files.iter().map(|file| f64::from(file.units()) * 4096.0).sum::<f64>();
-        bytes / f64::from(1 << 20) / (ns as f64 / 1e9)
+        let mib_per_second = bytes / f64::from(1 << 20) / (ns as f64 / 1e9);
+        let extents = files.iter().map(FileOnDrive::extents).sum::<usize>() as f64;
+        Throughput { mib_per_second, extents: extents / files.len() as f64 }
     }
 
     /// The files.

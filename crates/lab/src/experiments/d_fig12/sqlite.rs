@@ -10,6 +10,7 @@
 //! hints, records go to two of the eight dies, on one channel. Where an insert writes more, the following
 //! ones no longer begin where a flash page does, and are in two of them.
 
+use super::applications::Throughput;
 use super::ext4::{Ext4, WRITTEN_BEFORE};
 use crate::file::FileOnDrive;
 use fragmend_flash::command::{Hint, Units};
@@ -97,17 +98,17 @@ impl Database {
     }
 }
 
-/// MiB/s of a select of all records of a database that grew alone.
-pub fn contiguous(flash: &Drive, path: &HostPath) -> f64 {
+/// A select of all records of a database that grew alone.
+pub fn contiguous(flash: &Drive, path: &HostPath) -> Throughput {
     select(flash, path, Placement::RoundRobin, false)
 }
 
-/// MiB/s of a select of all records of a database that grew in turns with the dummy file.
-pub fn fragmented(flash: &Drive, path: &HostPath, placement: Placement) -> f64 {
+/// A select of all records of a database that grew in turns with the dummy file.
+pub fn fragmented(flash: &Drive, path: &HostPath, placement: Placement) -> Throughput {
     select(flash, path, placement, true)
 }
 
-fn select(flash: &Drive, path: &HostPath, placement: Placement, in_turns: bool) -> f64 {
+fn select(flash: &Drive, path: &HostPath, placement: Placement, in_turns: bool) -> Throughput {
     let ext4 = Ext4::new(flash, path, placement, 2, WRITTEN_BEFORE);
     let file = ext4.create("testdb.db");
     let dummy = in_turns.then(|| ext4.create("duymmy.data"));
@@ -127,7 +128,9 @@ fn select(flash: &Drive, path: &HostPath, placement: Placement, in_turns: bool) 
         }
     }
     let path = HostPath { readahead_bytes: READAHEAD, ..path.clone() };
-    ext4.machine.with_drive(|drive| read(drive, &path, &ext4, &ext4.on_drive(file)))
+    let file = ext4.on_drive(file);
+    let mib_per_second = ext4.machine.with_drive(|drive| read(drive, &path, &ext4, &file));
+    Throughput { mib_per_second, extents: file.extents() as f64 }
 }
 
 /// MiB/s of the select, with cold caches.
