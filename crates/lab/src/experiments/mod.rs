@@ -1,19 +1,27 @@
 //! The experiments, one module for each.
 
 mod d_fig11;
-mod d_fig12;
+pub(crate) mod d_fig12;
 mod d_fig3;
 mod d_fig4_6;
 mod d_fig7;
 mod d_fig8;
 mod f_discard;
+mod f_fig10;
+mod f_fig11;
+mod f_fig12;
 mod f_fig4_table1;
 mod f_fig8_9;
 mod f_sqlite;
 mod i_example;
 mod i_fig11;
+mod i_fig12;
+mod i_fig13;
+mod i_fig14;
+mod i_fig15_16;
 mod i_fig3_4;
 mod indef;
+mod indef_loads;
 mod j_fig7;
 mod j_fig8;
 mod j_power;
@@ -28,7 +36,7 @@ mod phone;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 24] = [
+pub static ALL: [&Experiment; 31] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -37,11 +45,18 @@ pub static ALL: [&Experiment; 24] = [
     &d_fig12::EXPERIMENT,
     &f_fig4_table1::EXPERIMENT,
     &f_fig8_9::EXPERIMENT,
+    &f_fig10::EXPERIMENT,
     &f_sqlite::EXPERIMENT,
+    &f_fig11::EXPERIMENT,
+    &f_fig12::EXPERIMENT,
     &f_discard::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
     &i_fig11::EXPERIMENT,
+    &i_fig12::EXPERIMENT,
+    &i_fig13::EXPERIMENT,
+    &i_fig14::EXPERIMENT,
+    &i_fig15_16::EXPERIMENT,
     &l_fig2::EXPERIMENT,
     &l_table1::EXPERIMENT,
     &l_fig6::EXPERIMENT,

@@ -111,7 +111,10 @@ fn write(
 }
 
 /// Reads a file from its start to its end, with calls of `call` bytes.
-pub(crate) fn read_whole(
+///
+/// # Errors
+/// It is gone, or the drive refuses.
+pub fn read_whole(
     files: &dyn FileSystem,
     file: FileId,
     call: u64,
@@ -125,7 +128,7 @@ pub(crate) fn read_whole(
 }
 
 /// Writes a file of `bytes` bytes from its start to its end, with calls of `call` bytes.
-fn write_whole(
+pub(crate) fn write_whole(
     files: &dyn FileSystem,
     file: FileId,
     bytes: u64,
