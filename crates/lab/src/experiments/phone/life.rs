@@ -63,6 +63,8 @@ pub struct Lived {
     /// Requests, and flash pages that are sensed, for a MiB of these reads.
     pub requests: f64,
     pub pages: f64,
+    /// Flash pages on the busiest channel of these reads, of an even share, in per cent.
+    pub busiest_percent: f64,
     /// What janusdL or `e4defrag` has moved, in GB.
     pub moved_gb: f64,
     /// What was copied by the host for that.
@@ -91,7 +93,7 @@ pub fn live(kind: &Kind, remedy: Remedy, seed: u64) -> Lived {
     let (degrees, launch_ms) = (bed.degrees(), vec![0.0; apps]);
     let mut lived = Lived { degrees, launch_ms, ..Lived::default() };
     let before = bed.machine().counters();
-    let (mut requests, mut pages, mut units) = (0, 0, 0);
+    let (mut requests, mut pages, mut units, mut busiest, mut even) = (0, 0, 0, 0, 0);
     for week in 0..WEEKS {
         if remedy.every().is_some_and(|every| week.is_multiple_of(every)) {
             defragment(&bed, remedy, &mut lived);
@@ -103,12 +105,15 @@ pub fn live(kind: &Kind, remedy: Remedy, seed: u64) -> Lived {
         requests += read.commands;
         pages += read.pages_read;
         units += read.host_read;
+        busiest += read.busiest_pages;
+        even += read.even_pages;
         for app in 0..apps {
             lived.launch_ms[app] += bed.launch_ms(app) / f64::from(WEEKS);
         }
     }
     let mib = (units * bed.machine().block_bytes()) as f64 / f64::from(1 << 20);
     (lived.requests, lived.pages) = (requests as f64 / mib, pages as f64 / mib);
+    lived.busiest_percent = busiest as f64 * 100.0 / even as f64;
     let done = bed.machine().counters().since(&before);
     lived.log_gb = bed.whole_gb(done.log_programs * LOG_PROGRAM);
     lived.compacted_gb = bed.whole_gb(done.log_compacted * LOG_PROGRAM);
