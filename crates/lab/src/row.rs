@@ -79,6 +79,11 @@ impl Row {
     }
 }
 
+/// By how many per cent a figure changes.
+pub fn change(from: f64, to: f64) -> f64 {
+    (to / from - 1.0) * 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,12 @@ use fragmend_flash::host::HostPath;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive};
 use fragmend_flash::ssd::Ssd;
 use fragmend_flash::zones::Zoned;
+use fragmend_layout::{DeviceProfile, ParallelUnits};
 use serde::{Deserialize, Serialize};
+
+/// Spare blocks of a plane of a drive that is made smaller: the five of each die that it must have, and one more, as what the host sees
+/// is rounded.
+const LEAST_SPARE: u32 = 6;
 
 /// A drive and the host's path to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -110,6 +115,29 @@ impl Setup {
         Ok(Self { about, drive, host })
     }
 
+    /// The same with a drive of about so many bytes: it has fewer blocks, and nothing else differs, except that each die keeps the spare
+    /// blocks that it must have.
+    #[must_use]
+    pub fn of_bytes(mut self, bytes: u64) -> Self {
+        match &mut self.drive {
+            DriveKind::InPlace(drive) => {
+                drive.bytes = bytes.next_multiple_of(drive.unit_bytes.into());
+            }
+            DriveKind::Flash(drive) | DriveKind::Zoned { drive, .. } => {
+                let geometry = &mut drive.geometry;
+                let planes =
+                    geometry.channels * geometry.dies_per_channel * geometry.planes_per_die;
+                let block = u64::from(geometry.pages_per_block * geometry.flash_page_bytes);
+                let seen = bytes.div_ceil(block * u64::from(planes)) as u32;
+                let spare = (seen * geometry.over_provisioning_per_mille).div_ceil(1000);
+                let spare = spare.max(LEAST_SPARE);
+                geometry.blocks_per_plane = seen + spare;
+                geometry.over_provisioning_per_mille = spare * 1000 / seen;
+            }
+        }
+        self
+    }
+
     /// A new drive of this kind, which keeps no content.
     ///
     /// # Panics
@@ -121,6 +149,24 @@ impl Setup {
                 Box::new(Zoned::new(drive, *open_zones, false).expect("a parsed drive"))
             }
             DriveKind::InPlace(drive) => Box::new(InPlace::new(drive)),
+        }
+    }
+
+    /// What its host knows of the drive without measuring it. Which dies hold what is known of drives with zones alone: their stripe units
+    /// are on the dies in turn (InDeF, section III-B), and a flash translation layer shows nothing.
+    pub fn profile(&self) -> DeviceProfile {
+        let parallel_units = match &self.drive {
+            DriveKind::Zoned { drive, .. } => Some(ParallelUnits {
+                units: drive.geometry.channels * drive.geometry.dies_per_channel,
+                unit_bytes: drive.geometry.stripe_unit_bytes.into(),
+            }),
+            DriveKind::Flash(_) | DriveKind::InPlace(_) => None,
+        };
+        DeviceProfile {
+            readahead_bytes: self.host.readahead_bytes.into(),
+            max_request_bytes: self.host.request_bytes.into(),
+            parallel_units,
+            ..DeviceProfile::unknown()
         }
     }
 
@@ -192,6 +238,27 @@ mod tests {
             }
             assert_ne!(old, text);
             assert_eq!(Setup::parse(&old, name), Setup::parse(text, name));
+        }
+    }
+
+    #[test]
+    fn which_dies_hold_what_is_known_of_zones_alone() {
+        for name in presets::names() {
+            let units = presets::named(name).expect("a preset").profile().parallel_units;
+            let zoned = ParallelUnits { units: 16, unit_bytes: 16 << 10 };
+            assert_eq!(units, (name == "femu-indef").then_some(zoned), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_drive_differs_in_its_blocks_alone() {
+        for name in presets::names() {
+            let setup = presets::named(name).expect("a preset");
+            let small = setup.clone().of_bytes(1 << 30);
+            let bytes = small.capacity_bytes();
+            assert!((1 << 30..5 << 28).contains(&bytes), "{name}: {bytes}");
+            assert_eq!((small.unit_bytes(), &small.host), (setup.unit_bytes(), &setup.host));
+            small.device();
         }
     }
 

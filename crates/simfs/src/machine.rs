@@ -221,7 +221,7 @@ impl Machine {
         Ok(ready)
     }
 
-    /// Waits for what arrives at this time, which [`Self::begin_read`] has returned.
+    /// Waits for what ends at this time, which [`Self::begin_read`] or [`Self::begin_command`] has returned.
     pub fn end_read(&self, ready: u64) {
         let mut state = self.0.borrow_mut();
         let (end_ns, wake_ns) = (state.path.end_ns, state.path.wake_ns);
@@ -294,6 +294,14 @@ impl Machine {
     /// The drive refuses, or the power is cut.
     pub fn command(&self, command: &Command) -> Result<Completion, Refused> {
         self.with_host(&mut |_| None, |host| host.command(command))
+    }
+
+    /// Sends a command without waiting for its completion, which is returned; [`Self::end_read`] waits for it.
+    ///
+    /// # Errors
+    /// The drive refuses, or the power is cut.
+    pub fn begin_command(&self, command: &Command) -> Result<Completion, Refused> {
+        self.with_host(&mut |_| None, |host| host.begin_command(command))
     }
 
     /// Makes durable what the drive has acknowledged.

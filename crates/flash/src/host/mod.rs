@@ -271,6 +271,15 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(done)
     }
 
+    /// Sends a command as it is, as the kernel does by itself, and does not wait for its completion.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn begin_command(&mut self, command: &Command) -> Result<Completion, Refused> {
+        self.spend(self.path.request_ns, |spent| &mut spent.request);
+        self.device.submit(self.now, command)
+    }
+
     fn call(
         &mut self,
         extents: impl IntoIterator<Item = (Units, Direction)>,

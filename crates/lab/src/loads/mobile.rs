@@ -185,6 +185,12 @@ impl Phone {
         self.scale.of(USED) as usize
     }
 
+    /// The path of each file of the six apps that are used on a whole phone begins with one of these. On a part of one, the last of them
+    /// are only updated, or are not there.
+    pub fn prefixes() -> impl Iterator<Item = String> {
+        (0..USED as usize).map(Self::prefix)
+    }
+
     /// The path of each file of an app begins so. The first apps are those that are used.
     pub fn prefix(app: usize) -> String {
         format!("app-{app:02}/")

@@ -6,7 +6,7 @@ mod ext4;
 mod fileserver;
 mod hypothetical;
 mod splits;
-pub(super) mod sqlite;
+pub(crate) mod sqlite;
 
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;

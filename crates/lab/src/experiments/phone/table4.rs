@@ -1,6 +1,8 @@
-//! janusd, table 4: what six months of each defragmenter write. Nothing here depends on the drive's speed.
+//! janusd, table 4: what six months of each defragmenter write. Nothing here depends on the drive's speed, and the scale is half that of
+//! J-fig15-17.
 
 use super::life::{Lived, Remedy, live};
+use super::{Kind, PARTS};
 use crate::experiment::{Experiment, Results};
 use crate::row::{Band, Row};
 use Remedy::{Copies, Janusd};
@@ -20,14 +22,15 @@ const COPIED: [(u32, f64); 3] = [(1, 156.0), (2, 182.0), (4, 217.0)];
 const COMPACTED_GB: f64 = 0.219;
 const SPREAD_GB: f64 = 0.364;
 
-const COPIES: &str = "in a week only what is written in it can be fragmented anew: 0.7 of all packages, photos, and databases. The paper's \
-                      updates are not stated; its 217 GB in seven runs are 31 GB each, more than the 25 GB of the partition, \
-                      so that its tool must have copied files more than once";
+const COPIES: &str = "the load here writes some 3.6 GB a week, and only that can be fragmented anew. What the paper's writes is not stated; \
+                      its 217 GB in seven runs are 31 GB each, more than the 25 GB of the partition, so that its tool must have copied \
+                      files more than once";
 
 fn run(seed: u64) -> Results {
     let remedies = [Copies(1), Copies(2), Copies(4), Janusd];
-    let lived: Vec<Lived> =
-        remedies.par_iter().map(|remedy| live(&remedy.on("simmmc"), *remedy, seed)).collect();
+    let live =
+        |remedy: &Remedy| live(&Kind { parts: 2 * PARTS, ..remedy.on("simmmc") }, *remedy, seed);
+    let lived: Vec<Lived> = remedies.par_iter().map(live).collect();
     let janusd = &lived[3];
     let mut rows = Vec::new();
     for ((weeks, paper), lived) in COPIED.iter().zip(&lived) {
