@@ -312,6 +312,24 @@ impl<'a> Run<'a> {
     }
 }
 
+/// What two files share stays shared when free space is gathered.
+#[test]
+fn gathering_free_space_unshares_nothing() {
+    let kind = BtrfsLike(128);
+    let mut run = Run::new(&kind, drives::small_ssd(0), 1);
+    let (filler, shared) = (run.created("filler"), run.created("shared"));
+    run.scatter(&filler, 0..60);
+    run.scatter(&shared, 0..20);
+    run.fs.share(run.files[&shared].id, Path::new("/other")).expect("it shares");
+    run.fs.remove(&filler).expect("it is there");
+    run.files.remove(&filler);
+    run.fs.sync().expect("space");
+    let free = run.fs.free_bytes().expect("its free space");
+    run.fs.gather_free_space().expect("it is done");
+    assert_eq!(run.fs.free_bytes(), Ok(free));
+    run.is_durable();
+}
+
 /// A machine with an SSD of some 680 KiB whose defrag log has 50 entries at most.
 fn tiny_log(_: u64) -> Machine {
     let unit = drives::SMALL_BLOCK as u32;

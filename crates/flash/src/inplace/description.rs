@@ -109,8 +109,8 @@ impl InPlaceDrive {
                     ("map_segment_bytes", map_segment_bytes),
                 ])
             }
-            Media::Parallel { access_ns, part_bytes, .. } => {
-                check_times(&[("access_ns", access_ns)])?;
+            Media::Parallel { access_ns, write_ns, part_bytes, .. } => {
+                check_times(&[("access_ns", access_ns), ("write_ns", write_ns.unwrap_or(0))])?;
                 none_is_zero(&[("part_bytes", part_bytes.into())])
             }
         }

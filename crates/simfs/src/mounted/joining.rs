@@ -58,7 +58,8 @@ impl<K: Kind> State<K> {
         self.relocate_to(inode, &pieces, place).map(drop)
     }
 
-    /// Moves extents to lower free runs that hold them whole, the last ones first, until none is left that fits, and commits.
+    /// Moves extents to lower free runs that hold them whole, the last ones first, until none is left that fits, and commits. What files share
+    /// stays: it would need space of its own for each of them.
     pub(super) fn gather_free_space(&mut self) -> Result<Gathered, Error> {
         let mut gathered = Gathered::default();
         self.write_back_all()?;
@@ -73,6 +74,9 @@ impl<K: Kind> State<K> {
                 .collect();
             pieces.sort_unstable_by_key(|(_, piece)| std::cmp::Reverse(piece.place));
             for (inode, piece) in pieces {
+                if !self.owners.shared(piece.units()).is_empty() {
+                    continue;
+                }
                 let below = self.space.free_within(Units::new(0, piece.place));
                 let Some(run) = below.into_iter().find(|run| run.count >= piece.count) else {
                     continue;
