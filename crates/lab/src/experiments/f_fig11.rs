@@ -3,7 +3,7 @@
 //!
 //! F2FS of Linux 5.7, the paper's kernel, gives a direct write its blocks one by one, each under the log's lock
 //! (`f2fs_map_blocks` in fs/f2fs/data.c), so that the blocks of threads that write at the same time alternate in the log,
-//! whatever the length of their calls: here the threads write with calls of a block. The fileserver runs with its fifty threads until its
+//! whatever the length of their calls. The fileserver runs with its fifty threads until its
 //! files have the fragments that the paper found, which are the paper's state, not a result of ours. There are ten files for each
 //! thread, a sixth of the paper's on the flash SSD and a twelfth on Optane.
 
@@ -67,7 +67,7 @@ const DRIVES: [Drive; 2] = [
 const SERVER: Personality = Personality {
     files: 10 * FILESERVER.threads as u64,
     mean_bytes: 8_400_000,
-    call_bytes: BLOCK,
+    turn_bytes: Personality::TURN_OF_F2FS,
     access: Access::Direct,
     ..FILESERVER
 };

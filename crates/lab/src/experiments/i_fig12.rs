@@ -34,34 +34,25 @@ fn run(seed: u64) -> Results {
     let (mut rows, mut groups) = (Vec::new(), Vec::new());
     for (load, [gain, than_fragpicker, than_whole]) in FIGURES {
         let name = load.name;
-        let aged = load.aged(load.parts, seed);
-        let [bytes, fragmented, most] = aged.degrees().map(|bytes| bytes as f64);
-        let before = read(&aged.fs, &aged.files);
-        let plan = |policy, truncate_percent| {
-            let settings = Settings { policy, truncate_percent, ..Settings::default() };
-            planned(&aged.fs, before.seen.clone(), &settings)
-        };
-        let [whole, fragpicker] = [Policy::WholeFile, Policy::Fragpicker]
-            .map(|policy| planned_bytes(&plan(policy, None)) as f64);
-        let moved = moved(&aged.fs, &plan(Policy::Iodp, Some(load.truncated)), Primitive::InDevice);
-        let after = read(&aged.fs, &aged.files);
+        let Measured { grep: [before, after], moved: [whole, fragpicker, moved], degrees } =
+            measure(&load, load.parts, seed);
+        let [bytes, fragmented, most] = degrees;
         let row = |what: &str, paper, ours| {
             Row::new(format!("{name}: {what}"), "%", paper, ours, Band::Points(10.0))
         };
-        let moved = moved.bytes as f64;
-        let gained = change(before.mbs, after.mbs);
+        let gained = change(before, after);
         rows.push(row("gain of grep", gain, gained).because(RUN));
         let less = change(fragpicker, moved);
         rows.push(row("moved, against FragPicker", than_fragpicker, less).because(TRUNCATED));
         let less = change(whole, moved);
         rows.push(row("moved, against conventional", than_whole, less).because(ALIKE));
         let ours = |what: &str, unit, ours| Row::ours(format!("{name}: {what}"), unit, ours);
-        rows.push(ours("grep before", "MB/s", before.mbs));
-        rows.push(ours("grep after", "MB/s", after.mbs));
+        rows.push(ours("grep before", "MB/s", before));
+        rows.push(ours("grep after", "MB/s", after));
         rows.push(ours("conventional, of all bytes", "%", whole / bytes * 100.0));
         rows.push(ours("bytes of fragmented requests", "%", fragmented / bytes * 100.0));
         rows.push(ours("of them, of requests that alternate", "%", most / fragmented * 100.0));
-        groups.push((name.to_owned(), vec![before.mbs, after.mbs]));
+        groups.push((name.to_owned(), vec![before, after]));
     }
     let plot = Plot::Bars {
         name: "I-fig12".into(),
@@ -71,4 +62,52 @@ fn run(seed: u64) -> Results {
         groups,
     };
     Results { rows, plots: vec![plot] }
+}
+
+/// What the policies do to the files that a load has left.
+struct Measured {
+    /// MB/s of grep before and after InDeF.
+    grep: [f64; 2],
+    /// Bytes that the conventional defragmenter, FragPicker and InDeF move.
+    moved: [f64; 3],
+    /// See [`super::indef_loads::Aged::degrees`].
+    degrees: [f64; 3],
+}
+
+fn measure(load: &Macro, parts: u32, seed: u64) -> Measured {
+    let aged = load.aged(parts, seed);
+    let degrees = aged.degrees().map(|bytes| bytes as f64);
+    let before = read(&aged.fs, &aged.files);
+    let plan = |policy, truncate_percent| {
+        let settings = Settings { policy, truncate_percent, ..Settings::default() };
+        planned(&aged.fs, before.seen.clone(), &settings)
+    };
+    let [whole, fragpicker] = [Policy::WholeFile, Policy::Fragpicker]
+        .map(|policy| planned_bytes(&plan(policy, None)) as f64);
+    let indef = plan(Policy::Iodp, Some(load.truncated));
+    let moved = moved(&aged.fs, &indef, Primitive::InDevice).bytes as f64;
+    let after = read(&aged.fs, &aged.files);
+    Measured { grep: [before.mbs, after.mbs], moved: [whole, fragpicker, moved], degrees }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "half a minute: cargo test -p fragmend-lab --lib i_fig12 -- --ignored"]
+    fn figures_do_not_depend_on_the_scale() {
+        for (load, _) in FIGURES {
+            let figures = |parts| {
+                let Measured { grep: [before, after], moved: [whole, fragpicker, moved], .. } =
+                    measure(&load, parts, 42);
+                [change(before, after), change(fragpicker, moved), change(whole, moved)]
+            };
+            let (small, large) = (figures(load.parts), figures(load.parts / 2));
+            eprintln!("{}: {small:?} and {large:?}", load.name);
+            for (small, large) in small.iter().zip(large) {
+                assert!((small - large).abs() < 10.0, "{small} and {large}");
+            }
+        }
+    }
 }
