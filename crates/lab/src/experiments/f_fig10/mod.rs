@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn what_is_moved_hardly_depends_on_the_size_of_the_store() {
         let moved = |parts| measure(Policy::Fragpicker, Scale::one_in(parts), READS, 42).of_store;
-        let (small, smaller) = (moved(320), moved(640));
+        let (small, smaller) = (moved(64), moved(128));
         assert!((small - smaller).abs() < 6.0, "{small} and {smaller} %");
         assert!((10.0..50.0).contains(&small), "{small} %");
     }
