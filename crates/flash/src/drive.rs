@@ -1,6 +1,6 @@
 //! The description of a flash drive: geometry, times, and the choices of its firmware.
 
-use crate::geometry::{Geometry, Inconsistent, Shape};
+use crate::geometry::{Geometry, Inconsistent, Shape, check_times};
 use serde::{Deserialize, Serialize};
 
 /// A flash drive. Times are nanoseconds, rates bytes a second. JSON has the field names of the first
@@ -241,6 +241,7 @@ impl Drive {
         if t.small_read_bytes > 0 && t.small_read_ns.is_empty() {
             return Err(Inconsistent::new("small_read_ns", "must have at least one time"));
         }
+        self.check_times()?;
         let rates = [
             ("channel_bytes_per_second", t.channel_bytes_per_second),
             ("channel_chunk_bytes", u64::from(t.channel_chunk_bytes)),
@@ -259,5 +260,28 @@ impl Drive {
             return Err(Inconsistent::new("defrag_log_bytes", "must hold two program units"));
         }
         Ok(shape)
+    }
+
+    fn check_times(&self) -> Result<(), Inconsistent> {
+        let (t, b) = (&self.timing, &self.buffer);
+        let longest = |times: &[u64]| times.iter().copied().max().unwrap_or(0);
+        let suspend = t.suspend.unwrap_or(Suspend { suspend_ns: 0, resume_ns: 0 });
+        check_times(&[
+            ("read_ns", longest(&t.read_ns)),
+            ("small_read_ns", longest(&t.small_read_ns)),
+            ("program_ns", t.program_ns),
+            ("erase_ns", t.erase_ns),
+            ("channel_command_ns", t.channel_command_ns),
+            ("firmware_read_ns", t.firmware_read_ns),
+            ("firmware_small_read_ns", t.firmware_small_read_ns),
+            ("firmware_busy_ns", t.firmware_busy_ns),
+            ("suspend_ns", suspend.suspend_ns),
+            ("resume_ns", suspend.resume_ns),
+            ("array_command_ns", t.array_command_ns),
+            ("trim_command_ns", t.trim_command_ns),
+            ("trim_unit_ns", t.trim_unit_ns),
+            ("command_ns", b.command_ns),
+            ("unit_ns", b.unit_ns),
+        ])
     }
 }

@@ -102,6 +102,22 @@ fn whole(field: &'static str, bytes: u32, part: u32, parts: &str) -> Result<u32,
     Err(Inconsistent::new(field, format!("must be whole {parts} of {part}")))
 }
 
+/// A product of counts, of which this field is one.
+fn product(field: &'static str, a: u32, b: u32) -> Result<u32, Inconsistent> {
+    a.checked_mul(b).ok_or_else(|| Inconsistent::new(field, "too large"))
+}
+
+/// The longest time in a description, in nanoseconds: some 18 minutes, so that the virtual clock, of 64 bits, has space for many.
+const LONGEST_NS: u64 = 1 << 40;
+
+/// Checks that none of these times is too long.
+pub(crate) fn check_times(times: &[(&'static str, u64)]) -> Result<(), Inconsistent> {
+    let long = times.iter().find(|(_, ns)| *ns > LONGEST_NS);
+    long.map_or(Ok(()), |(field, _)| {
+        Err(Inconsistent::new(field, format!("must not be longer than {LONGEST_NS} ns")))
+    })
+}
+
 impl Geometry {
     /// The shape of a drive of this geometry.
     ///
@@ -118,16 +134,21 @@ impl Geometry {
         let (large, small) = (stripe.max(program), stripe.min(program));
         whole("stripe_unit_bytes", large, small, "parts (or a part of program_unit_bytes)")?;
         let together = if self.planes_together { self.planes_per_die } else { 1 };
-        let pages_per_block = self.pages_per_block * together;
+        let pages_per_block = product("pages_per_block", self.pages_per_block, together)?;
         whole("pages_per_block", pages_per_block, pages, "programs")?;
         let mut shape = Shape {
             unit_bytes: unit,
             units_per_page,
+            // No more than the bytes of a program unit.
             units_per_program: pages * units_per_page,
             units_per_stripe_unit,
-            units_per_block: pages_per_block * units_per_page,
-            blocks_per_die: self.blocks_per_plane * self.planes_per_die / together,
-            dies: self.channels * self.dies_per_channel,
+            units_per_block: product("pages_per_block", pages_per_block, units_per_page)?,
+            blocks_per_die: product(
+                "blocks_per_plane",
+                self.blocks_per_plane,
+                self.planes_per_die / together,
+            )?,
+            dies: product("channels", self.channels, self.dies_per_channel)?,
             channels: self.channels,
             independent_planes: if self.planes_read_alone { self.planes_per_die } else { 1 },
             planes: self.planes_per_die,
@@ -161,13 +182,17 @@ impl Geometry {
 
     /// Units that the host sees: whole stripes.
     fn logical_units(&self, shape: &Shape) -> Result<u32, Inconsistent> {
-        let (dies, units_per_block) = (u64::from(shape.dies), u64::from(shape.units_per_block));
-        let units = dies * u64::from(shape.blocks_per_die) * units_per_block;
-        // The mapping uses the upper half of the numbers for units that are not in the flash.
-        if units > u64::from(u32::MAX) / 2 {
-            return Err(Inconsistent::new("blocks_per_plane", "more than 2^31 mapping units"));
+        // The units of a block are counted in 16 bits, all of which stand for a block that is not closed.
+        if shape.units_per_block >= u32::from(u16::MAX) {
+            return Err(Inconsistent::new("pages_per_block", "more than 65,534 mapping units"));
         }
-        let logical = units * 1000 / u64::from(1000 + self.over_provisioning_per_mille);
+        let (dies, units_per_block) = (u64::from(shape.dies), u64::from(shape.units_per_block));
+        let units = (dies * u64::from(shape.blocks_per_die)).checked_mul(units_per_block);
+        // The mapping uses the upper half of the numbers for units that are not in the flash.
+        let Some(units) = units.filter(|units| *units <= u64::from(u32::MAX) / 2) else {
+            return Err(Inconsistent::new("blocks_per_plane", "more than 2^31 mapping units"));
+        };
+        let logical = units * 1000 / (1000 + u64::from(self.over_provisioning_per_mille));
         let stripe = u64::from(shape.units_per_stripe_unit) * dies;
         let logical_units = logical / stripe * stripe;
         // Four blocks as in `Shape::max_valid_units_per_die`, and one more, because dies need not have the
@@ -315,6 +340,14 @@ pub(crate) mod tests {
         assert_eq!(wrong(|g| g.stripe_unit_bytes = 1536), "stripe_unit_bytes");
         assert_eq!(wrong(|g| g.pages_per_block = 0), "pages_per_block");
         assert_eq!(wrong(|g| g.over_provisioning_per_mille = 100), "over_provisioning_per_mille");
+        // Counts whose product is beyond 32 bits, or more units than a block may have.
+        let channels = |g: &mut Geometry| (g.channels, g.dies_per_channel) = (1 << 31, 2);
+        assert_eq!(wrong(channels), "channels");
+        assert_eq!(wrong(|g| g.pages_per_block = 1 << 31), "pages_per_block");
+        assert_eq!(wrong(|g| g.pages_per_block = 1 << 15), "pages_per_block");
+        let planes = |g: &mut Geometry| (g.blocks_per_plane, g.planes_per_die) = (1 << 31, 2);
+        assert_eq!(wrong(planes), "blocks_per_plane");
+        assert_eq!(wrong(|g| g.blocks_per_plane = u32::MAX), "blocks_per_plane");
         assert_eq!(small().shape().map(|shape| shape.logical_units), Ok(64));
     }
 }

@@ -8,6 +8,7 @@ use fragmend_flash::device::Device;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive, Media};
+use fragmend_flash::joined::Joined;
 use fragmend_flash::ssd::Ssd;
 use fragmend_flash::zones::Zoned;
 
@@ -33,8 +34,12 @@ fn flash(protected: bool) -> Drive {
 }
 
 fn in_place(media: Media) -> InPlace {
+    in_place_of(1 << 10, media)
+}
+
+fn in_place_of(units: u32, media: Media) -> InPlace {
     InPlace::with_content(&InPlaceDrive {
-        bytes: u64::from(UNIT) << 10,
+        bytes: u64::from(UNIT * units),
         unit_bytes: UNIT,
         command_ns: 1_000,
         link_bytes_per_second: 1_000_000_000,
@@ -61,6 +66,9 @@ fn drives() -> Vec<(&'static str, Box<dyn Device>, bool)> {
     let parallel = Media::Parallel { access_ns: 10_000, write_ns: None, part_bytes: 4096, ways: 4 };
     let ssd = |protected| Box::new(Ssd::with_content(&flash(protected)).expect("a drive"));
     let zoned = Zoned::new(&flash(true), 3, true).expect("a drive");
+    // Writes of the tests reach beyond the end of the first one.
+    let first = Box::new(in_place_of(24, parallel.clone()));
+    let joined = Joined::new(first, ssd(false)).expect("units of the same length");
     vec![
         ("SSD", ssd(false), true),
         ("SSD with capacitors", ssd(true), true),
@@ -68,6 +76,7 @@ fn drives() -> Vec<(&'static str, Box<dyn Device>, bool)> {
         ("disk", Box::new(in_place(disk)), true),
         ("card", Box::new(in_place(card)), true),
         ("parallel", Box::new(in_place(parallel)), true),
+        ("joined", Box::new(joined), true),
         ("memory", Box::new(in_place(Media::Memory {})), false),
     ]
 }

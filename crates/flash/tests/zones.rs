@@ -315,3 +315,58 @@ fn a_copy_that_cannot_be_made_changes_nothing() {
     drive.submit(0, &Command::Zone { zone: 1, action: ZoneAction::Append(1) }).unwrap();
     assert_eq!(refused(&mut drive, &[all], 1), Refused::ZoneState, "too much for the zone");
 }
+
+/// A small drive whose program units have four units each, and whose buffer holds five of them.
+fn with_little_buffer() -> Zoned {
+    let mut drive = drive();
+    drive.geometry = Geometry {
+        blocks_per_plane: 12,
+        over_provisioning_per_mille: 1000,
+        ..support::geometry(UNIT, 4)
+    };
+    drive.buffer.bytes = 5 * 4 * u64::from(UNIT);
+    Zoned::new(&drive, 2, true).unwrap()
+}
+
+fn append(drive: &mut Zoned, zone: u32, count: u32) {
+    let append = Command::Zone { zone, action: ZoneAction::Append(count) };
+    drive.submit(drive.idle_at(), &append).unwrap_or_else(|why| panic!("zone {zone}: {why}"));
+}
+
+#[test]
+fn the_buffer_holds_nothing_of_zones_that_are_reset_or_finished() {
+    for action in [ZoneAction::Reset, ZoneAction::Finish] {
+        let mut drive = with_little_buffer();
+        for round in 0..40 {
+            let zone = round % drive.zones().len() as u32;
+            drive
+                .submit(drive.idle_at(), &Command::Zone { zone, action: ZoneAction::Reset })
+                .unwrap();
+            append(&mut drive, zone, 1 + round % 7);
+            drive.submit(drive.idle_at(), &Command::Zone { zone, action }).unwrap();
+        }
+        let padded = drive.counters().padded;
+        assert!((padded > 0) == (action == ZoneAction::Finish), "{padded}");
+    }
+}
+
+#[test]
+fn what_is_assembled_at_a_power_cut_is_continued() {
+    let mut drive = with_little_buffer();
+    for round in 0..12 {
+        append(&mut drive, 0, 1 + round % 3);
+        append(&mut drive, 1, 3);
+        drive.power_cut(drive.idle_at() + round as u64);
+    }
+    assert_eq!(drive.zones()[1].write_pointer - drive.zones()[1].start, 36);
+}
+
+#[test]
+fn a_buffer_that_cannot_hold_what_open_zones_assemble_is_refused() {
+    let mut drive = drive();
+    let refused = |drive: &Drive, open| Zoned::new(drive, open, true).unwrap_err().field;
+    assert_eq!(refused(&drive, 0), "open_zones");
+    assert_eq!(refused(&drive, 64), "bytes");
+    drive.buffer.bytes = u64::from(UNIT);
+    assert_eq!(refused(&drive, 1), "bytes");
+}

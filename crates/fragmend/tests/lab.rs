@@ -179,3 +179,29 @@ fn what_is_wrong_is_said_in_a_line() {
         assert!(stderr.contains(&said) && stderr.lines().count() == 1, "{args:?}: {stderr}");
     }
 }
+
+#[test]
+fn remedies_are_compared_and_what_is_unknown_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let cell = ["compare", "--load", "sqlite", "--drive", "nvme-b", "--remedy", "fragpicker"];
+    let small = [&cell[..], &["--scale", "16", "--json", "--out", "compared"]].concat();
+    let run = lab(&small, dir.path());
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let comparison = json(&text(&run.stdout));
+    let table = &comparison["tables"][0];
+    assert_eq!((&table["load"], &table["drive"]), (&"sqlite".into(), &"nvme-b".into()));
+    let rows = table["rows"].as_array().unwrap();
+    let remedies: Vec<_> = rows.iter().map(|row| row["remedy"].as_str().unwrap()).collect();
+    assert_eq!(remedies, ["nothing", "fragpicker"]);
+    assert!(rows[1]["power_cuts"]["lost"] == 0 && rows[0].get("power_cuts").is_none());
+    let page = std::fs::read_to_string(dir.path().join("compared/compare.md")).unwrap();
+    assert!(page.contains("## sqlite on nvme-b"));
+    assert!(dir.path().join("compared/compare-sqlite-nvme-b-btrfs.svg").exists());
+    let list = json(&text(&lab(&["list", "--json"], dir.path()).stdout));
+    for (option, name) in [("--load", "loads"), ("--remedy", "remedies"), ("--drive", "drives")] {
+        let known = list[name][0]["name"].as_str().unwrap();
+        let run = lab(&["compare", option, "none"], dir.path());
+        let said = text(&run.stderr);
+        assert!(run.status.code() == Some(8) && said.contains(known), "{said}");
+    }
+}

@@ -12,9 +12,14 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-/// A machine with a new drive of this kind, which keeps no content.
+/// A machine with a new drive of this kind, which keeps no content. Where it is known which dies hold what, planning knows it.
 pub fn machine(setup: &Setup) -> Machine {
-    Machine::new(setup.device(), false, setup.host.clone())
+    let machine = Machine::new(setup.device(), false, setup.host.clone());
+    let profile = setup.profile();
+    if profile.parallel_units.is_some() {
+        machine.set_profile(profile);
+    }
+    machine
 }
 
 /// What a run of the mover did.

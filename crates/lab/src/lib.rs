@@ -16,6 +16,7 @@
 //! | [`workload`] | a load, as a file describes it |
 //! | [`serve`] | a drive as a block device of this machine |
 //! | [`bed`] | runs of planner and mover on simulated file systems |
+//! | [`compare`] | all remedies side by side on one aged image |
 //! | [`catalog`] | lists experiments and drives |
 //! | [`plot`] | pictures of results |
 //! | [`scan`] | layouts of real files on a simulated drive |
@@ -26,6 +27,8 @@
 pub mod bed;
 #[cfg(feature = "experiments")]
 pub mod catalog;
+#[cfg(feature = "experiments")]
+pub mod compare;
 pub mod described;
 pub mod experiment;
 #[cfg(feature = "experiments")]

@@ -6,7 +6,7 @@ use crate::setup::{DriveKind, Setup};
 use fragmend_device::probe::intervals::CannotTell;
 use fragmend_device::probe::reader::{Failed, Read, Reader};
 use fragmend_device::probe::{self, Options};
-use fragmend_flash::command::Units;
+use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::Device;
 use fragmend_flash::drive::Drive;
 use fragmend_flash::inplace::Media;
@@ -51,7 +51,12 @@ impl DriveReader {
         let bytes = WRITTEN.min(setup.capacity_bytes());
         let device: Box<dyn Device> = match &setup.drive {
             DriveKind::Flash(drive) => Box::new(written(drive, bytes)),
-            _ => setup.device(),
+            DriveKind::Zoned { drive, .. } => {
+                let geometry = &drive.geometry;
+                let page = geometry.program_unit_bytes / geometry.mapping_unit_bytes;
+                written_zones(setup, bytes, page)
+            }
+            DriveKind::InPlace(_) => setup.device(),
         };
         let mut reader = Self::new(device, bytes);
         reader.request_ns = setup.host.request_ns;
@@ -69,6 +74,18 @@ pub fn written(drive: &Drive, bytes: u64) -> Ssd {
     let shape = drive.shape().expect("a consistent drive");
     let units = (bytes / u64::from(shape.unit_bytes)).min(shape.logical_units.into());
     raw::written(drive, units as u32)
+}
+
+/// A new zoned drive whose first bytes are written in order, in runs of `page` units.
+fn written_zones(setup: &Setup, bytes: u64, page: u32) -> Box<dyn Device> {
+    let mut device = setup.device();
+    let unit = u64::from(device.unit_bytes());
+    for start in (0..(bytes / unit) as u32).step_by(page as usize) {
+        let units = Units::new(start, page);
+        let write = Command::Write { units, hint: Hint::None, fua: false };
+        device.submit(device.idle_at(), &write).expect("a write at the write pointer");
+    }
+    device
 }
 
 impl Reader for DriveReader {

@@ -58,7 +58,8 @@ impl Row {
             Band::AtLeast => ours >= paper,
             Band::AtMost => ours <= paper,
             Band::Exact => ours == paper,
-            Band::Sign => ours.signum() == paper.signum(),
+            // Nothing has no sign.
+            Band::Sign => (ours > 0.0, ours < 0.0) == (paper > 0.0, paper < 0.0),
             Band::None => true,
         };
         let paper = Some(paper).filter(|_| band != Band::None);
@@ -78,6 +79,11 @@ impl Row {
     }
 }
 
+/// By how many per cent a figure changes.
+pub fn change(from: f64, to: f64) -> f64 {
+    (to / from - 1.0) * 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +98,7 @@ mod tests {
         );
         assert!(within(100.0, 100.0, Band::AtLeast) && !within(100.0, 99.0, Band::AtLeast));
         assert!(within(-0.5, -0.01, Band::Sign) && !within(-0.5, 0.01, Band::Sign));
+        assert!(!within(0.5, 0.0, Band::Sign) && !within(0.5, f64::NAN, Band::Sign));
         assert_eq!(Row::ours("", "", 3.0).paper, None);
         let row = |ours| Row::new("", "", 1.0, ours, Band::Exact).because("it is so");
         assert_eq!((row(1.0).reason, row(2.0).reason), (None, Some("it is so".to_owned())));

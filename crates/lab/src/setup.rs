@@ -8,7 +8,12 @@ use fragmend_flash::host::HostPath;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive};
 use fragmend_flash::ssd::Ssd;
 use fragmend_flash::zones::Zoned;
+use fragmend_layout::{DeviceProfile, ParallelUnits};
 use serde::{Deserialize, Serialize};
+
+/// Spare blocks of a plane of a drive that is made smaller: the five of each die that it must have, and one more, as what the host sees
+/// is rounded.
+const LEAST_SPARE: u32 = 6;
 
 /// A drive and the host's path to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,7 +83,7 @@ impl DriveKind {
     fn check(&self) -> Result<(), Inconsistent> {
         match self {
             Self::Flash(drive) => drive.shape().map(drop),
-            Self::Zoned { drive, .. } => Zoned::check(drive).map(drop),
+            Self::Zoned { drive, open_zones } => Zoned::check(drive, *open_zones).map(drop),
             Self::InPlace(drive) => drive.check(),
         }
     }
@@ -100,7 +105,7 @@ impl Setup {
         let about = std::mem::take(&mut parsed.about);
         let host = parsed.host.clone();
         let drive = parsed.drive().map_err(|why| text.bad(0..0, why))?;
-        drive.check().map_err(|Inconsistent { field, why }| {
+        drive.check().and_then(|()| host.check()).map_err(|Inconsistent { field, why }| {
             // The file may use either name of a field; the error has the one that it uses.
             let former = former_name(field).filter(|former| text.find_field(former).is_some());
             let name = former.unwrap_or(field);
@@ -108,6 +113,29 @@ impl Setup {
             text.bad(at, format!("{name}: {why}"))
         })?;
         Ok(Self { about, drive, host })
+    }
+
+    /// The same with a drive of about so many bytes: it has fewer blocks, and nothing else differs, except that each die keeps the spare
+    /// blocks that it must have.
+    #[must_use]
+    pub fn of_bytes(mut self, bytes: u64) -> Self {
+        match &mut self.drive {
+            DriveKind::InPlace(drive) => {
+                drive.bytes = bytes.next_multiple_of(drive.unit_bytes.into());
+            }
+            DriveKind::Flash(drive) | DriveKind::Zoned { drive, .. } => {
+                let geometry = &mut drive.geometry;
+                let planes =
+                    geometry.channels * geometry.dies_per_channel * geometry.planes_per_die;
+                let block = u64::from(geometry.pages_per_block * geometry.flash_page_bytes);
+                let seen = bytes.div_ceil(block * u64::from(planes)) as u32;
+                let spare = (seen * geometry.over_provisioning_per_mille).div_ceil(1000);
+                let spare = spare.max(LEAST_SPARE);
+                geometry.blocks_per_plane = seen + spare;
+                geometry.over_provisioning_per_mille = spare * 1000 / seen;
+            }
+        }
+        self
     }
 
     /// A new drive of this kind, which keeps no content.
@@ -121,6 +149,24 @@ impl Setup {
                 Box::new(Zoned::new(drive, *open_zones, false).expect("a parsed drive"))
             }
             DriveKind::InPlace(drive) => Box::new(InPlace::new(drive)),
+        }
+    }
+
+    /// What its host knows of the drive without measuring it. Which dies hold what is known of drives with zones alone: their stripe units
+    /// are on the dies in turn (InDeF, section III-B), and a flash translation layer shows nothing.
+    pub fn profile(&self) -> DeviceProfile {
+        let parallel_units = match &self.drive {
+            DriveKind::Zoned { drive, .. } => Some(ParallelUnits {
+                units: drive.geometry.channels * drive.geometry.dies_per_channel,
+                unit_bytes: drive.geometry.stripe_unit_bytes.into(),
+            }),
+            DriveKind::Flash(_) | DriveKind::InPlace(_) => None,
+        };
+        DeviceProfile {
+            readahead_bytes: self.host.readahead_bytes.into(),
+            max_request_bytes: self.host.request_bytes.into(),
+            parallel_units,
+            ..DeviceProfile::unknown()
         }
     }
 
@@ -196,6 +242,27 @@ mod tests {
     }
 
     #[test]
+    fn which_dies_hold_what_is_known_of_zones_alone() {
+        for name in presets::names() {
+            let units = presets::named(name).expect("a preset").profile().parallel_units;
+            let zoned = ParallelUnits { units: 16, unit_bytes: 16 << 10 };
+            assert_eq!(units, (name == "femu-indef").then_some(zoned), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_drive_differs_in_its_blocks_alone() {
+        for name in presets::names() {
+            let setup = presets::named(name).expect("a preset");
+            let small = setup.clone().of_bytes(1 << 30);
+            let bytes = small.capacity_bytes();
+            assert!((1 << 30..5 << 28).contains(&bytes), "{name}: {bytes}");
+            assert_eq!((small.unit_bytes(), &small.host), (setup.unit_bytes(), &setup.host));
+            small.device();
+        }
+    }
+
+    #[test]
     fn errors_name_a_field_as_the_file_does() {
         let text = presets::text("nvme-b").expect("a preset");
         let line = text.lines().position(|line| line.starts_with("stripe_unit_bytes"));
@@ -205,6 +272,28 @@ mod tests {
         let wrong = text.replace("stripe_unit_bytes = ", "die_granularity_bytes = 1 #");
         let said = format!("drive.toml:{line}: die_granularity_bytes: must");
         assert!(error(&wrong).starts_with(&said));
+    }
+
+    /// Whatever number a field has, the drive is accepted or refused; no time is longer than some 18 minutes.
+    #[test]
+    fn numbers_that_make_no_sense_are_refused() {
+        let mut refused = 0;
+        for name in presets::names() {
+            let text = presets::text(name).expect("a preset");
+            for line in text.lines().filter(|line| line.contains(" = ")) {
+                let (field, value) = line.split_once(" = ").expect("a field");
+                for number in ["0", "1", "4294967295", "4294967296", "9223372036854775807"] {
+                    let number =
+                        if value.starts_with('[') { format!("[{number}]") } else { number.into() };
+                    let changed = text.replace(line, &format!("{field} = {number}"));
+                    let parsed = Setup::parse(&changed, "drive.toml");
+                    let is_long = field.ends_with("_ns") && number.contains("9223372036854775807");
+                    assert!(!is_long || parsed.is_err(), "{name}: {field} = {number}");
+                    refused += u32::from(parsed.is_err());
+                }
+            }
+        }
+        assert!(refused > 1000, "{refused}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct Settings {
     pub budget_bytes: Option<u64>,
     /// Consider only this hottest fraction of the accessed windows, 0 to 1.
     pub hot_fraction: f64,
-    /// Leave out so many per cent of the accessed ranges, those of the lowest priority; of the policy `iodp` alone, and 30 without
+    /// Leave out so many per cent of the accessed ranges of each file, those of the lowest priority; of the policy `iodp` alone, and 30 without
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate_percent: Option<f64>,

@@ -12,7 +12,11 @@ const READ: u64 = 256 * KIB;
 /// A file whose n-th read of [`READ`] bytes is in fragments of `lengths[n]` bytes, at places that go round the units of four blocks
 /// on sixteen dies.
 fn file(lengths: &[u64]) -> Layout {
-    let id = FileId { device: DEVICE, inode: 12, generation: 1 };
+    file_of(12, lengths)
+}
+
+fn file_of(inode: u64, lengths: &[u64]) -> Layout {
+    let id = FileId { device: DEVICE, inode, generation: 1 };
     let mut layout = Layout::new(id, lengths.len() as u64 * READ);
     let mut place = 1 << 30;
     for (n, length) in lengths.iter().enumerate() {
@@ -77,6 +81,33 @@ fn the_least_fragmented_are_truncated() {
     assert_eq!(moved(&plan(100.0)), [0u64; 0]);
     let figures = plan(67.0).summary.priorities.unwrap();
     assert_eq!((figures.ranges, figures.truncated, figures.with_dopf), (30, 20, 0));
+}
+
+#[test]
+fn so_many_of_each_file_are_truncated_and_the_budget_is_for_all() {
+    let device = device(eight_abreast());
+    let files = [(12, 64 * KIB), (13, 4 * KIB), (14, 32 * KIB)].map(|(inode, length)| {
+        // The nearest number of ranges is truncated: one of two, three of five, none of one.
+        let lengths = vec![length; [2, 5, 1][inode as usize - 12]];
+        let accesses = once(lengths.len() as u64);
+        let path = format!("/mnt/{inode}").into();
+        SurveyedFile::new(path, file_of(inode, &lengths), accesses, &device)
+    });
+    let plan = |budget_bytes| {
+        let (files, devices) = (files.to_vec(), vec![device.clone()]);
+        let survey = Survey { files, devices, ..Survey::default() };
+        make(survey, &Settings { policy: Policy::Iodp, budget_bytes, ..truncating(55.0) })
+    };
+    let by_file = |plan: &Plan| -> Vec<(u64, usize)> {
+        let mut all: Vec<_> = plan.files.iter().map(|f| (f.file.inode, f.ranges.len())).collect();
+        all.sort_unstable();
+        all
+    };
+    let all = plan(None);
+    assert_eq!(by_file(&all), [(12, 1), (13, 2)]);
+    let figures = all.summary.priorities.unwrap();
+    assert_eq!((figures.ranges, figures.truncated), (8, 1 + 3 + 1));
+    assert_eq!(by_file(&plan(Some(2 * READ))), [(13, 2)], "64 fragments before four");
 }
 
 #[test]

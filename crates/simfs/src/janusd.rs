@@ -7,6 +7,7 @@
 use crate::error::Error;
 use crate::file_system::FileSystem;
 use crate::inplace::InPlace;
+use crate::machine::Machine;
 use fragmend_apply::{Options, Rate, Summary, Volumes};
 use fragmend_flash::command::{Command, Units};
 use fragmend_layout::{ExtentKind, FileId, Layout, Measures, Volume};
@@ -95,12 +96,29 @@ pub fn spread_files(files: &InPlace, reads: &Reads, page_blocks: u32) -> Result<
         if units.is_empty() || degree < PHYSICAL_PER_MILLE {
             continue;
         }
-        let blocks: u64 = units.iter().map(|units| u64::from(units.count)).sum();
-        machine.command(&Command::PhysicalDefragment(pages_of(&units, page_blocks)))?;
         done.files += 1;
-        done.blocks += blocks;
+        done.blocks += spread(machine, &units, page_blocks)?;
     }
     Ok(done)
+}
+
+/// Has the drive spread a file, whatever its degree; returns how many blocks it wrote anew.
+///
+/// # Errors
+/// The file cannot be written back, or the drive refuses.
+pub fn spread_file(files: &InPlace, file: FileId, page_blocks: u32) -> Result<u64, Error> {
+    files.sync_file(file)?;
+    let layout = Volume::layout(files, file, Path::new("")).map_err(|_| Error::Gone)?;
+    let units = units_of(&layout, files.block_bytes());
+    if units.is_empty() {
+        return Ok(0);
+    }
+    spread(files.machine(), &units, page_blocks)
+}
+
+fn spread(machine: &Machine, units: &[Units], page_blocks: u32) -> Result<u64, Error> {
+    machine.command(&Command::PhysicalDefragment(pages_of(units, page_blocks)))?;
+    Ok(units.iter().map(|units| u64::from(units.count)).sum())
 }
 
 /// Where the data of a file is.

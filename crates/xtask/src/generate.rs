@@ -98,6 +98,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("recover", schema_of::<fragmend_report::recover::RecoverReport>()),
         ("lab-list", schema_of::<fragmend_lab::catalog::Catalog>()),
         ("lab-run", schema_of::<fragmend_lab::experiment::Report>()),
+        ("lab-compare", schema_of::<fragmend_lab::compare::report::Comparison>()),
         ("lab-serve", schema_of::<fragmend_lab::serve::Report>()),
         ("lab-serve-stats", schema_of::<fragmend_lab::serve::stats::Stats>()),
     ]

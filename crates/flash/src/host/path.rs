@@ -1,5 +1,6 @@
 //! The description of a host's path to a drive: its costs and limits, which [`super::Host`] applies.
 
+use crate::geometry::{Inconsistent, check_times};
 use serde::{Deserialize, Serialize};
 
 /// The costs and limits of a host's path to a drive. Times are nanoseconds. JSON has the field names of the
@@ -49,6 +50,26 @@ pub struct HostPath {
     /// What becomes of the hint of a write that is split.
     #[serde(default)]
     pub split_hints: SplitHints,
+}
+
+impl HostPath {
+    /// Checks the description.
+    ///
+    /// # Errors
+    /// The first time that is too long.
+    pub fn check(&self) -> Result<(), Inconsistent> {
+        check_times(&[
+            ("system_call_ns", self.system_call_ns),
+            ("lookup_ns", self.lookup_ns),
+            ("uncached_lookup_ns", self.uncached_lookup_ns),
+            ("bio_ns", self.bio_ns),
+            ("page_ns", self.page_ns),
+            ("new_page_ns", self.new_page_ns),
+            ("request_ns", self.request_ns),
+            ("end_ns", self.end_ns),
+            ("wake_ns", self.wake_ns),
+        ])
+    }
 }
 
 /// What becomes of the hint of a write that is split into several requests.

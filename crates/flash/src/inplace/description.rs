@@ -1,6 +1,6 @@
 //! The description of drives that write in place.
 
-use crate::geometry::Inconsistent;
+use crate::geometry::{Inconsistent, check_times};
 use serde::{Deserialize, Serialize};
 
 /// A drive that writes in place. Times are nanoseconds, rates bytes a second. JSON has the field names of the
@@ -89,22 +89,28 @@ impl InPlaceDrive {
         if self.bytes / u64::from(self.unit_bytes) > u64::from(u32::MAX) {
             return Err(Inconsistent::new("bytes", "more than 2^32 units"));
         }
+        check_times(&[("command_ns", self.command_ns)])?;
         match self.media {
             Media::Memory {} => Ok(()),
             Media::Disk { rotation_ns, seek_least_ns, seek_most_ns, bytes_per_second, .. } => {
                 if seek_most_ns < seek_least_ns {
                     return Err(Inconsistent::new("seek_most_ns", "less than seek_least_ns"));
                 }
+                check_times(&[("rotation_ns", rotation_ns), ("seek_most_ns", seek_most_ns)])?;
                 none_is_zero(&[
                     ("rotation_ns", rotation_ns),
                     ("bytes_per_second", bytes_per_second),
                 ])
             }
-            Media::Card { bytes_per_second, map_segment_bytes, .. } => none_is_zero(&[
-                ("bytes_per_second", bytes_per_second),
-                ("map_segment_bytes", map_segment_bytes),
-            ]),
-            Media::Parallel { part_bytes, .. } => {
+            Media::Card { bytes_per_second, map_miss_ns, map_segment_bytes, .. } => {
+                check_times(&[("map_miss_ns", map_miss_ns)])?;
+                none_is_zero(&[
+                    ("bytes_per_second", bytes_per_second),
+                    ("map_segment_bytes", map_segment_bytes),
+                ])
+            }
+            Media::Parallel { access_ns, part_bytes, .. } => {
+                check_times(&[("access_ns", access_ns)])?;
                 none_is_zero(&[("part_bytes", part_bytes.into())])
             }
         }

@@ -8,6 +8,7 @@
 //! capacitors a zone could not keep flushed data. A reset releases the blocks; they are erased when they are
 //! allocated again.
 
+mod assemble;
 mod blocks;
 mod defragment;
 
@@ -87,11 +88,11 @@ pub struct Zoned {
 }
 
 impl Zoned {
-    /// Checks that a drive of this description can have zones.
+    /// Checks that a drive of this description can have zones, of which so many may be open at once.
     ///
     /// # Errors
     /// What is inconsistent in the drive's description.
-    pub fn check(drive: &Drive) -> Result<Shape, Inconsistent> {
+    pub fn check(drive: &Drive, max_open: u32) -> Result<Shape, Inconsistent> {
         let shape = drive.shape()?;
         let alternating = shape.units_per_stripe_unit.max(shape.units_per_program);
         if !shape.units_per_block.is_multiple_of(alternating) {
@@ -102,6 +103,17 @@ impl Zoned {
             let why = "the buffer of a zoned drive must survive a power cut";
             return Err(Inconsistent::new("protected", why));
         }
+        if max_open == 0 {
+            return Err(Inconsistent::new("open_zones", "must not be 0"));
+        }
+        // The program units of an open zone that are being assembled: those of a stripe if it is shorter than they are.
+        let smaller = shape.units_per_stripe_unit < shape.units_per_program;
+        let assembled = u64::from(max_open) * u64::from(if smaller { shape.dies } else { 1 });
+        let least = (assembled + 1) * u64::from(shape.program_unit_bytes());
+        if drive.buffer.bytes < least {
+            let why = format!("must hold what is being assembled of each open zone: {least} bytes");
+            return Err(Inconsistent::new("bytes", why));
+        }
         Ok(shape)
     }
 
@@ -110,7 +122,7 @@ impl Zoned {
     /// # Errors
     /// What is inconsistent in the drive's description.
     pub fn new(drive: &Drive, max_open: u32, keeps_content: bool) -> Result<Self, Inconsistent> {
-        let shape = Self::check(drive)?;
+        let shape = Self::check(drive, max_open)?;
         let zone_units = shape.dies * shape.units_per_block;
         let empty = Zone {
             state: ZoneState::Empty,
@@ -198,7 +210,7 @@ impl Zoned {
                 start
             }
             ZoneAction::Finish => {
-                self.zone_mut(number).state = ZoneState::Full;
+                self.finish(start, number);
                 start
             }
         };
@@ -206,6 +218,7 @@ impl Zoned {
     }
 
     fn reset(&mut self, number: u32) {
+        self.buffered_bytes -= self.assembled_bytes(&self.zones[number as usize]);
         let zone = self.zone_mut(number);
         (zone.state, zone.written, zone.saved) = (ZoneState::Empty, 0, 0);
         zone.programs.fill(None);
@@ -320,14 +333,9 @@ impl Zoned {
             content.put(block * self.shape.units_per_block + at, contents(unit));
         }
         if (at + 1).is_multiple_of(self.shape.units_per_program) {
-            let (bytes, plane) =
-                (self.shape.program_unit_bytes(), self.shape.plane_of_block(block));
             let Assembled { copied, ready } =
                 std::mem::take(&mut self.zone_mut(number).assembled[die as usize]);
-            let ticket = self.nand.program(self.now, ready, die, plane, bytes);
-            self.programs.push(Reverse((self.nand.end_of(ticket), bytes.into())));
-            let program_unit = self.program_unit_of(die, at);
-            self.zone_mut(number).programs[program_unit] = Some(ticket);
+            self.program(number, die, at, self.shape.program_unit_bytes().into(), ready);
             self.counters.copied += u64::from(copied);
             self.counters.programmed += u64::from(self.shape.units_per_program - copied);
         }
@@ -470,7 +478,8 @@ impl Device for Zoned {
         self.now = self.now.max(at);
         self.nand.reset();
         self.programs.clear();
-        self.buffered_bytes = 0;
+        // What is being assembled is there again.
+        self.buffered_bytes = self.zones.iter().map(|zone| self.assembled_bytes(zone)).sum();
         self.zones.iter_mut().for_each(|zone| zone.saved = zone.written);
         Recovery::default()
     }

@@ -17,7 +17,7 @@ pub struct Choice {
     /// Consider only the hottest fraction of what was accessed, for example 0.5
     #[arg(long, value_name = "FRACTION", default_value_t = 1.0, value_parser = fraction)]
     hot: f64,
-    /// Leave out so many per cent of the accessed ranges, those of the lowest priority: of the policy iodp, and 30 if it is not given
+    /// Leave out so many per cent of the accessed ranges of each file, those of the lowest priority: of the policy iodp, and 30 if it is not given
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     truncate: Option<f64>,
     /// Seconds that a move must save per GiB that it writes, in one replay of what was recorded. By default a sixteenth

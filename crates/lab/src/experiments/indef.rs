@@ -2,14 +2,13 @@
 //! planner and mover, which moves data through the host or in the drive. Reads are direct calls of 256 KiB, as in all of the paper's
 //! experiments (section IV), where a call that is longer than the file's rest is the rest.
 
-use crate::bed::carry_out;
+use crate::bed::{self, carry_out};
 use crate::loads::read_whole;
 use crate::presets;
 use crate::setup::DriveKind;
-use fragmend_layout::{DeviceProfile, FileAccesses, FileId, ParallelUnits, SkipReason, Volume};
+use fragmend_layout::{FileAccesses, FileId, SkipReason, Volume};
 use fragmend_plan::{Plan, Settings as Planning, Survey, make};
 use fragmend_simfs::file_system::{Access, FileSystem};
-use fragmend_simfs::machine::Machine;
 use fragmend_simfs::monitor::Monitor;
 use fragmend_simfs::segments::{LogStructured, Primitive, Settings};
 
@@ -21,7 +20,7 @@ pub const CHIPS: u32 = 16;
 /// More bytes than the monitor needs for anything here.
 const MONITOR: usize = 64 << 20;
 
-/// An empty file system on the emulator's drive, of which one part in `parts` is there, with what planning knows of the drive.
+/// An empty file system on the emulator's drive, of which one part in `parts` is there.
 ///
 /// # Panics
 /// So small a drive has too few zones.
@@ -29,21 +28,15 @@ pub fn formatted(parts: u32) -> LogStructured {
     let mut setup = presets::named("femu-indef").expect("a preset");
     let DriveKind::Zoned { drive, .. } = &mut setup.drive else { unreachable!("it has zones") };
     let geometry = &mut drive.geometry;
-    geometry.blocks_per_plane /= parts;
-    // Five blocks of each die are spare, and one more.
-    geometry.over_provisioning_per_mille = 12 * parts;
+    let zones = geometry.blocks_per_plane / parts;
+    // Five blocks of each die are spare at least, and one more.
+    geometry.blocks_per_plane = zones + 6;
+    geometry.over_provisioning_per_mille = 6000 / zones;
     let zone_bytes = u64::from(geometry.pages_per_block)
         * u64::from(geometry.flash_page_bytes)
         * u64::from(CHIPS);
     let zone_blocks = Some((zone_bytes / u64::from(geometry.mapping_unit_bytes)) as u32);
-    let machine = Machine::new(setup.device(), false, setup.host.clone());
-    machine.set_profile(DeviceProfile {
-        name: "femu-indef".into(),
-        readahead_bytes: setup.host.readahead_bytes.into(),
-        max_request_bytes: setup.host.request_bytes.into(),
-        parallel_units: Some(ParallelUnits { units: CHIPS, unit_bytes: PAGE }),
-        ..DeviceProfile::unknown()
-    });
+    let machine = bed::machine(&setup);
     LogStructured::format(&machine, &Settings { zone_blocks, ..Settings::default() })
         .expect("a drive that is large enough")
 }
@@ -92,6 +85,11 @@ pub struct Moved {
     pub ns: u64,
     /// For how long the chips were busy, of the time that all of them had, in per cent.
     pub busy_percent: f64,
+}
+
+/// Bytes that a plan moves.
+pub fn planned_bytes(plan: &Plan) -> u64 {
+    plan.files.iter().flat_map(|file| &file.ranges).map(|range| range.length).sum()
 }
 
 /// Moves what was planned, on an idle drive with an empty page cache and without a pause.

@@ -1,7 +1,7 @@
 //! The experiments, one module for each.
 
 mod d_fig11;
-mod d_fig12;
+pub(crate) mod d_fig12;
 mod d_fig3;
 mod d_fig4_6;
 mod d_fig7;
@@ -15,8 +15,13 @@ mod f_fig8_9;
 mod f_sqlite;
 mod i_example;
 mod i_fig11;
+mod i_fig12;
+mod i_fig13;
+mod i_fig14;
+mod i_fig15_16;
 mod i_fig3_4;
 mod indef;
+mod indef_loads;
 mod j_fig7;
 mod j_fig8;
 mod j_power;
@@ -31,7 +36,7 @@ mod phone;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 26] = [
+pub static ALL: [&Experiment; 31] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -48,6 +53,10 @@ pub static ALL: [&Experiment; 26] = [
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
     &i_fig11::EXPERIMENT,
+    &i_fig12::EXPERIMENT,
+    &i_fig13::EXPERIMENT,
+    &i_fig14::EXPERIMENT,
+    &i_fig15_16::EXPERIMENT,
     &l_fig2::EXPERIMENT,
     &l_table1::EXPERIMENT,
     &l_fig6::EXPERIMENT,
@@ -56,7 +65,8 @@ pub static ALL: [&Experiment; 26] = [
     &phone::fig6::EXPERIMENT,
     &j_fig7::EXPERIMENT,
     &j_fig8::EXPERIMENT,
-    &phone::fig15_table4::EXPERIMENT,
+    &phone::fig15_17::EXPERIMENT,
+    &phone::table4::EXPERIMENT,
     &j_power::EXPERIMENT,
 ];
 

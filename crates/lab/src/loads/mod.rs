@@ -111,7 +111,10 @@ fn write(
 }
 
 /// Reads a file from its start to its end, with calls of `call` bytes.
-pub(crate) fn read_whole(
+///
+/// # Errors
+/// It is gone, or the drive refuses.
+pub fn read_whole(
     files: &dyn FileSystem,
     file: FileId,
     call: u64,

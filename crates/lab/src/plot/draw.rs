@@ -72,6 +72,7 @@ impl Plot {
         let drawn = match self {
             Self::Lines { .. } => self.lines(&mut text),
             Self::Bars { .. } => self.bars(&mut text),
+            Self::Points { .. } => self.points(&mut text),
         };
         let not_drawn = |why: String| NotDrawn { file: file.display().to_string(), why };
         drawn.map_err(|e| not_drawn(e.to_string()))?;
@@ -159,6 +160,40 @@ impl Plot {
             );
         }
         legend(&mut chart)?;
+        area.present()?;
+        Ok(())
+    }
+
+    fn points(&self, text: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+        let Self::Points { title, axes, points, front, .. } = self else { return Ok(()) };
+        let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let range = |at: fn(&(f64, f64)) -> f64| {
+            let all = || points.iter().map(|(_, place)| at(place)).chain([0.0]);
+            let (least, most) =
+                (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+            let margin = ((most - least) * 0.12).max(1e-3);
+            least - margin..most + margin
+        };
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(42)
+            .y_label_area_size(70)
+            .build_cartesian_2d(range(|place| place.0), range(|place| place.1))?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_desc(&axes[0])
+            .y_desc(&axes[1])
+            .draw()?;
+        chart.draw_series(LineSeries::new(front.iter().copied(), BLACK.stroke_width(1)))?;
+        for (n, (name, place)) in points.iter().enumerate() {
+            let color = color(n);
+            chart.draw_series([Circle::new(*place, 4, color.filled())])?;
+            let style = ("sans-serif", 13).into_font().color(&color);
+            chart.draw_series([Text::new(name.clone(), *place, style)])?;
+        }
         area.present()?;
         Ok(())
     }

@@ -35,13 +35,35 @@ pub enum Plot {
         /// Names of the groups and heights of their bars.
         groups: Vec<(String, Vec<f64>)>,
     },
+    /// Points with names, and a line through some of them.
+    Points {
+        /// Name of the file, without its ending.
+        name: String,
+        /// Above it.
+        title: String,
+        /// Below and beside it.
+        axes: [String; 2],
+        /// Names and places.
+        points: Vec<(String, (f64, f64))>,
+        /// Where the line goes.
+        front: Vec<(f64, f64)>,
+    },
 }
 
 impl Plot {
     /// Name of its file, without its ending.
     pub fn name(&self) -> &str {
         match self {
-            Self::Lines { name, .. } | Self::Bars { name, .. } => name,
+            Self::Lines { name, .. } | Self::Bars { name, .. } | Self::Points { name, .. } => name,
+        }
+    }
+
+    /// Whether there is anything in it.
+    pub fn is_of_something(&self) -> bool {
+        match self {
+            Self::Lines { lines, .. } => !lines.is_empty(),
+            Self::Bars { groups, .. } => !groups.is_empty(),
+            Self::Points { points, .. } => !points.is_empty(),
         }
     }
 }

@@ -33,8 +33,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request, unless it ends behind the last address.
+    /// A request, unless it is made too late, or ends behind the last address.
     fn new(at_ns: u64, kind: Kind, offset: u64, bytes: u64) -> Result<Self, String> {
+        if at_ns > LATEST_NS {
+            return Err(format!("a time of at most {LATEST_NS} ns after the first was expected"));
+        }
         match offset.checked_add(bytes) {
             Some(_) => Ok(Self { at_ns, kind, offset, bytes }),
             None => Err(format!("{offset} and {bytes} bytes: an end below 2^64 was expected")),
@@ -59,6 +62,9 @@ pub enum Kind {
     /// It makes everything durable that was written before.
     Flush,
 }
+
+/// The latest time of a request, in nanoseconds: some 36 years, so that the virtual clock, of 64 bits, has space for what follows.
+pub const LATEST_NS: u64 = 1 << 60;
 
 /// The longest line, in bytes.
 pub const LONGEST_LINE: usize = 4096;

@@ -122,6 +122,7 @@ fn an_error_names_the_line_and_what_was_expected() {
             1,
             "version 2 or 3 was expected, not `fio version 4 iolog`",
         ),
+        (FIO_3, "260 f read", "18446744073709551 f read", 4, "a time of at most"),
         (FIO_3, "260 f read", "x f read", 4, "time: a whole number was expected, not `x`"),
         (FIO_3, "809 f write", "809 g write", 5, "file `f` was expected in all lines, not `g`"),
         (FIO_3, "0 16384\n", "0\n", 4, "time, file and action, or those with offset and length"),

@@ -4,6 +4,8 @@ use super::{Grow, Phase, Replay, Spec, Step, Touch, requests};
 use crate::described::{BadFile, Text};
 use crate::scan::Placed;
 use crate::setup::{DriveKind, Setup};
+use crate::trace::LATEST_NS;
+use crate::trace::replay::Speed;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -38,6 +40,7 @@ pub(super) fn check(
         unit_bytes,
         capacity_bytes: setup.capacity_bytes(),
         used_bytes: placed.map_or(0, |placed| bytes_of(placed.end())),
+        idle_ns: 0,
         bytes: files.map(|(path, file)| (path.as_str(), bytes_of(file.units()))).collect(),
     };
     for phase in &spec.phase {
@@ -76,6 +79,8 @@ struct FilesSoFar<'a> {
     capacity_bytes: u64,
     /// The most bytes of the drive that all appends so far may need.
     used_bytes: u64,
+    /// The nanoseconds of all waits and traces so far.
+    idle_ns: u64,
     /// The fewest bytes that each file may have.
     bytes: BTreeMap<&'a str, u64>,
 }
@@ -99,7 +104,11 @@ impl<'a> FilesSoFar<'a> {
                 }
                 self.check_whole(calls.span(), calls.get_ref().bytes)
             }
-            Step::Trace(replay) => self.check_trace(replay),
+            Step::Trace(replay) => {
+                let last_ns = self.check_trace(replay)?;
+                let is_timed = replay.get_ref().speed == Speed::Recorded;
+                self.check_time(phase, replay.span(), if is_timed { last_ns } else { 0 })
+            }
             Step::Delete(name) => {
                 let file = &name.get_ref().file;
                 if self.bytes.remove(file.as_str()).is_none() {
@@ -112,7 +121,10 @@ impl<'a> FilesSoFar<'a> {
                 }
                 Ok(())
             }
-            Step::Flush | Step::WaitUs(_) => Ok(()),
+            Step::WaitUs(us) => {
+                self.check_time(phase, us.span(), us.get_ref().saturating_mul(1000))
+            }
+            Step::Flush => Ok(()),
         }
     }
 
@@ -134,20 +146,33 @@ impl<'a> FilesSoFar<'a> {
         Ok(())
     }
 
-    /// Reads the whole trace once: an error in its last line is one before anything has run.
-    fn check_trace(&self, replay: &Spanned<Replay>) -> Result<(), BadFile> {
+    /// Checks that all waits so far, and the times of all traces, are within the virtual clock.
+    fn check_time(&mut self, phase: &Phase, at: Range<usize>, ns: u64) -> Result<(), BadFile> {
+        self.idle_ns = self.idle_ns.saturating_add(ns.saturating_mul(phase.repeat.into()));
+        if self.idle_ns <= LATEST_NS {
+            return Ok(());
+        }
+        let why = format!("waits and traces so far last longer than {LATEST_NS} ns");
+        Err(self.text.bad(at, why))
+    }
+
+    /// Reads the whole trace once: an error in its last line is one before anything has run. Returns the time of its last request.
+    fn check_trace(&self, replay: &Spanned<Replay>) -> Result<u64, BadFile> {
         let file = self.directory.join(&replay.get_ref().file);
         let bad = |why: String| self.text.bad(replay.span(), format!("{}: {why}", file.display()));
         let trace = requests(self.directory, replay.get_ref()).map_err(|e| bad(e.to_string()))?;
-        let mut count = 0_u64;
+        let mut last = None;
         for request in trace {
-            request?;
-            count += 1;
+            last = last.max(Some(request?.at_ns));
         }
-        if count == 0 { Err(bad("no request is in it".into())) } else { Ok(()) }
+        last.ok_or_else(|| bad("no request is in it".into()))
     }
 
     fn check_whole(&self, at: Range<usize>, bytes: u64) -> Result<(), BadFile> {
+        if bytes > self.capacity_bytes {
+            let why = format!("the drive has no more than {} bytes", self.capacity_bytes);
+            return Err(self.text.bad(at, why));
+        }
         if bytes > 0 && bytes.is_multiple_of(self.unit_bytes) {
             return Ok(());
         }

@@ -98,7 +98,7 @@ enum Step {
     /// Everything written so far is made durable.
     Flush,
     /// The host is idle for this many microseconds.
-    WaitUs(u64),
+    WaitUs(Spanned<u64>),
 }
 
 /// See [`Step::Append`].

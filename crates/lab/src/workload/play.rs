@@ -317,7 +317,7 @@ impl<'a> Player<'a> {
                 }
             }
             Step::Flush => host.flush()?,
-            Step::WaitUs(us) => host.now += us * 1000,
+            Step::WaitUs(us) => host.now += us.get_ref() * 1000,
         }
         Ok(())
     }

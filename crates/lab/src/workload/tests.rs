@@ -70,6 +70,9 @@ fn errors_name_the_line() {
     has(error("\"flush\",", "\"sync\","), "load.toml:14: unknown variant `sync`");
     has(error("calls = 10", "times = 10"), "load.toml:22: unknown field `times`");
     has(error("about = \"two logs\"", "about = "), "load.toml:2: ");
+    // The virtual clock has 64 bits of nanoseconds.
+    let longest = format!("wait-us = {}", i64::MAX);
+    has(error("wait-us = 1000", &longest), "load.toml:21: waits and traces so far last longer");
 }
 
 /// A load, a trace and a scan in a directory.
@@ -151,5 +154,12 @@ fn what_is_wrong_with_a_scan_or_a_trace_is_said_before_anything_runs() {
         "load.toml:8: no step before this gives /c",
     );
     has(error(&REAL.replace("layout", "# "), TRACE), "load.toml:8: no step before this writes");
+    // A length whose units do not fit in 32 bits.
+    let long = REAL.replace("131_072", "17_592_186_044_416");
+    has(error(&long, TRACE), "load.toml:8: the drive has no more than");
+    // A million times half an hour.
+    let often = REAL.replace("name = \"replay\"", "name = \"replay\"\nrepeat = 1_000_000");
+    let late = "0,h,0,Read,0,512,1\n18000000000,h,0,Read,0,512,1\n";
+    has(error(&often, late), "load.toml:13: waits and traces so far last longer");
     has(error(&REAL.replace("nvme-a", "femu-indef"), TRACE), "load.toml:3: a load needs a drive");
 }

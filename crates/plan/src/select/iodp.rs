@@ -1,9 +1,9 @@
 //! Accessed ranges by how much defragmenting them is worth: their priority (IODP) is how fragmented they are in the file system and on
 //! the drive, times their reads ("InDeF", equations 1 and 2).
 //!
-//! Ranges are the windows of overlapping requests, as in [`super::fragpicker`], with the reads that reach the device. They are in a tree,
-//! ordered by priority; the lowest are truncated, whatever the budget (section III-C). The paper has a tree for each file; here it is one of
-//! all files, because the budget is for all. What is in one fragment is in the tree as well, and is not moved.
+//! Ranges are the windows of overlapping requests, as in [`super::fragpicker`], with the reads that reach the device. Those of a file are in
+//! a tree, ordered by priority; the lowest of each file are truncated, whatever the budget (section III-C). What is in one fragment is in the
+//! tree as well, and is not moved. The budget is for what is left of all files together, in the order of priority.
 //!
 //! The degree of physical fragmentation counts where it is known which dies hold what: the profile of the device says so
 //! (`fragmend_layout::ParallelUnits`). Elsewhere the logical one decides alone.
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The per cent of ranges that are left out by default: up to about this many, the paper finds that throughput stays (section
+/// The per cent of the ranges of each file that are left out by default: up to about this many, the paper finds that throughput stays (section
 /// IV, figure 13).
 pub const TRUNCATED: f64 = 30.0;
 
@@ -68,12 +68,13 @@ impl Places {
     }
 }
 
-/// The ranges to move, the highest priority first, and what priorities were made of. `percent` of all ranges are truncated.
+/// The ranges to move, the highest priority first, and what priorities were made of. `percent` of the ranges of each file are truncated.
 pub fn choose(files: &[Analysed], percent: f64) -> (Vec<Candidate>, Priorities) {
     // Priorities are not negative, and the bits of such numbers are in their order.
-    let mut tree: BTreeMap<(u64, Reverse<(usize, usize)>), ByteRange> = BTreeMap::new();
+    let mut kept: BTreeMap<(u64, Reverse<(usize, usize)>), ByteRange> = BTreeMap::new();
     let mut figures = Priorities::default();
     for (i, file) in files.iter().enumerate() {
+        let mut tree: BTreeMap<(u64, Reverse<usize>), ByteRange> = BTreeMap::new();
         for (k, window) in file.windows.iter().enumerate() {
             let requests = &file.requests[window.requests.clone()];
             let reads = requests.iter().map(|r| r.fetches).fold(0, u64::saturating_add);
@@ -82,15 +83,18 @@ pub fn choose(files: &[Analysed], percent: f64) -> (Vec<Candidate>, Priorities) 
             figures.with_dopf += u64::from(dopf.is_some());
             let dolf = file.fragments.count(window.range);
             let priority = iodp(dolf, weight, dopf.unwrap_or(0.0), reads);
-            tree.insert((priority.to_bits(), Reverse((i, k))), window.range);
+            tree.insert((priority.to_bits(), Reverse(k)), window.range);
         }
+        let truncated = (tree.len() as f64 * percent.clamp(0.0, 100.0) / 100.0).round() as usize;
+        figures.ranges += tree.len() as u64;
+        figures.truncated += truncated as u64;
+        let left = tree.into_iter().skip(truncated);
+        kept.extend(
+            left.map(|((priority, Reverse(k)), range)| ((priority, Reverse((i, k))), range)),
+        );
     }
-    figures.ranges = tree.len() as u64;
-    let truncated = (tree.len() as f64 * percent.clamp(0.0, 100.0) / 100.0).floor() as usize;
-    figures.truncated = truncated as u64;
-    let kept = tree.iter().rev().take(tree.len() - truncated);
     // What nothing reads from the device costs nothing.
-    let worth = kept.filter(|((priority, _), _)| f64::from_bits(*priority) > 0.0);
+    let worth = kept.iter().rev().filter(|((priority, _), _)| f64::from_bits(*priority) > 0.0);
     let ranges = worth.flat_map(|((_, Reverse((file, _))), range)| {
         fragmented_parts(&files[*file], *range).map(|range| Candidate { file: *file, range })
     });

@@ -21,7 +21,7 @@ mod tables;
 use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
-use crate::machine::Machine;
+use crate::machine::{Machine, Program};
 use crate::mounted::{Kind, Mounted, Settings, State};
 use crate::owners::Owners;
 use crate::space::Space;
@@ -160,6 +160,7 @@ impl Kind for OfCow {
         file: &mut File,
         block: u64,
         count: u32,
+        _: Program,
     ) -> Option<Units> {
         let near = file.map.at(block).or_else(|| file.map.before(block));
         space.allocate_behind(near.map_or(0, |piece| piece.place), count)

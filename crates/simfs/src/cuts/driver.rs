@@ -37,6 +37,8 @@ pub struct Cuts<'a> {
 pub struct Found {
     /// Power cuts.
     pub cuts: u64,
+    /// Bytes that the loads had moved where they were not cut.
+    pub moved_bytes: u64,
     /// Distinct contents of the drive after them.
     pub states: HashSet<u64>,
     /// The same by what the drive was doing.
@@ -72,9 +74,12 @@ impl Cuts<'_> {
             let mut uncut = Played::new(self, seed);
             let first = uncut.machine.commands() + 1;
             uncut.machine.record_commands();
-            if let Err(why) = uncut.play(self, seed, None) {
-                found.disagreements.push(format!("seed {seed}, no cut: {why}"));
-                continue;
+            match uncut.play(self, seed, None) {
+                Ok(moved) => found.moved_bytes += moved,
+                Err(why) => {
+                    found.disagreements.push(format!("seed {seed}, no cut: {why}"));
+                    continue;
+                }
             }
             let windows = Window::of_each(&uncut.machine.recorded_commands(), self.journal);
             for before in first..=uncut.machine.commands() + 1 {
@@ -186,8 +191,8 @@ impl Played {
         Self { machine, model, fs }
     }
 
-    /// Plays the load until its end, or the cut.
-    fn play(&mut self, cuts: &Cuts<'_>, seed: u64, cut: Option<PowerCut>) -> Result<(), String> {
+    /// Plays the load until its end, or the cut; returns the bytes that it has moved.
+    fn play(&mut self, cuts: &Cuts<'_>, seed: u64, cut: Option<PowerCut>) -> Result<u64, String> {
         if let Some(cut) = cut {
             self.machine.cut_power(cut);
         }
@@ -196,14 +201,14 @@ impl Played {
         for _ in 0..cuts.steps {
             match load.step() {
                 Ok(()) => {}
-                Err(_) if !self.machine.is_on() => return Ok(()),
+                Err(_) if !self.machine.is_on() => return Ok(load.moved_bytes),
                 Err(error) => return Err(error.to_string()),
             }
         }
         if cut.is_none() {
             fs.check()?;
         }
-        Ok(())
+        Ok(load.moved_bytes)
     }
 }
 

@@ -21,19 +21,19 @@ pub(super) struct Load<'a> {
     pub fs: Rc<dyn FileSystem>,
     pub model: &'a mut Model,
     pub random: Random,
-    pub shares: bool,
-    pub gathers: bool,
+    kind: &'a dyn Kind,
+    /// Bytes that were moved.
+    pub moved_bytes: u64,
 }
 
 impl<'a> Load<'a> {
-    pub fn new(kind: &dyn Kind, fs: Rc<dyn FileSystem>, model: &'a mut Model, seed: u64) -> Self {
-        Self {
-            fs,
-            model,
-            random: Random(seed),
-            shares: kind.shares(),
-            gathers: kind.gathers_space(),
-        }
+    pub fn new(
+        kind: &'a dyn Kind,
+        fs: Rc<dyn FileSystem>,
+        model: &'a mut Model,
+        seed: u64,
+    ) -> Self {
+        Self { fs, model, random: Random(seed), kind, moved_bytes: 0 }
     }
 
     fn name(&mut self) -> PathBuf {
@@ -71,12 +71,20 @@ impl<'a> Load<'a> {
         let Some(file) = self.model.at(&path) else {
             return self.create(&path);
         };
+        if self.kind.moves_often() && self.random.below(3) == 0 {
+            self.scatter(file)?;
+            return if self.kind.acts() { self.act() } else { self.relocate(&path) };
+        }
         match self.random.below(24) {
             0..=4 => self.write(file, BLOCKS, Access::Buffered),
             5..=6 => self.write(file, BLOCKS, Access::Direct),
             7..=8 => self.append(file),
             9 => self.scatter(file),
-            10..=12 => self.sync_file(file),
+            10..=11 => self.sync_file(file),
+            12 => {
+                self.sync_file(file)?;
+                self.fs.close(file)
+            }
             13 => self.sync(),
             14..=15 => {
                 let to = self.name();
@@ -90,8 +98,8 @@ impl<'a> Load<'a> {
             17..=18 => self.punch(file),
             19 => self.truncate(file),
             20 => self.allocate(file),
-            21 if self.shares => self.share(file),
-            22 if self.gathers => self.fs.gather_free_space().map(drop),
+            21 if self.kind.shares() => self.share(file),
+            22 if self.kind.acts() => self.act(),
             _ => self.relocate(&path),
         }
     }
@@ -177,6 +185,11 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
+    fn act(&mut self) -> Result<(), Error> {
+        self.moved_bytes += self.kind.act(&*self.fs)?;
+        Ok(())
+    }
+
     /// Moves a file with the production planner and mover, if it is in fragments. Nothing that programs see changes.
     fn relocate(&mut self, path: &Path) -> Result<(), Error> {
         let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
@@ -193,8 +206,9 @@ impl<'a> Load<'a> {
         let volumes = Volumes::from([(device.device, volume)]);
         let machine = self.fs.machine().clone();
         let stop = AtomicBool::new(false);
-        fragmend_apply::apply(&plan, volumes, &machine, &options, &stop, &mut |_| ())
-            .map(drop)
-            .map_err(|error| Error::Damaged(error.to_string()))
+        let applied = fragmend_apply::apply(&plan, volumes, &machine, &options, &stop, &mut |_| ());
+        let summary = applied.map_err(|error| Error::Damaged(error.to_string()))?;
+        self.moved_bytes += summary.moved_bytes;
+        Ok(())
     }
 }

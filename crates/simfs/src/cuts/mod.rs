@@ -27,9 +27,21 @@ pub trait Kind {
     fn shares(&self) -> bool {
         false
     }
-    /// Whether the load has free space gathered.
-    fn gathers_space(&self) -> bool {
+    /// Whether the load has it [act](Self::act) now and then.
+    fn acts(&self) -> bool {
         false
+    }
+    /// Whether every third step scatters a file and moves it, or has it [act](Self::act) instead: a short load has few moves otherwise.
+    fn moves_often(&self) -> bool {
+        false
+    }
+    /// Does what it does besides moving files, on what it has mounted last: nothing that programs see changes. Returns the bytes that were
+    /// moved.
+    ///
+    /// # Errors
+    /// The file system cannot, or the power is cut.
+    fn act(&self, _: &dyn FileSystem) -> Result<u64, Error> {
+        Ok(0)
     }
 }
 

@@ -81,7 +81,9 @@ pub(super) fn bitmap(
 pub(super) fn read(places: &Places, read: &impl Fn(Units) -> Vec<u8>) -> Result<Tables, String> {
     let mut files = BTreeMap::new();
     let mut used = RangeSet::default();
-    add_once(&mut used, Units::new(0, places.first_data()), "tables")?;
+    for units in places.tables() {
+        add_once(&mut used, units, "tables")?;
+    }
     for number in 0..u64::from(places.inodes) {
         let block = read(Units::new(places.inode(number), 1));
         if block.iter().all(|byte| *byte == 0) {

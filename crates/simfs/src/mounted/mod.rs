@@ -13,6 +13,7 @@
 mod calls;
 mod check;
 mod data;
+mod hints;
 mod joining;
 mod moves;
 mod reads;
@@ -25,7 +26,7 @@ use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
 use crate::leaves::Fanout;
-use crate::machine::Machine;
+use crate::machine::{Machine, Program};
 use crate::owners::Owners;
 use crate::readahead::Readahead;
 use crate::space::Space;
@@ -51,7 +52,7 @@ pub struct Settings {
     pub delayed_allocation: bool,
     /// Whether freed blocks are trimmed (`-o discard`).
     pub discard: bool,
-    /// Whether writes have the hints of FAST'24 (section 4).
+    /// Whether data writes have the hints of FAST'24 (section 4, `mounted/hints.rs`).
     pub hints: bool,
     /// How long after a change the transaction is committed: 5 s on ext4, 30 s on Btrfs.
     pub commit_ns: u64,
@@ -161,13 +162,14 @@ pub trait Kind: Sized + 'static {
     fn longest_path(&self) -> usize;
     /// Whether a write to blocks that have this place overwrites them there; no other file has them.
     fn overwrites(&self, piece: &Piece) -> bool;
-    /// Allocates at most `count` blocks for a file, from `block` on.
+    /// Allocates at most `count` blocks for a file, from `block` on, for a program.
     fn place(
         &mut self,
         space: &mut Space,
         file: &mut File,
         block: u64,
         count: u32,
+        program: Program,
     ) -> Option<Units>;
     /// Lets go of what is reserved for a file.
     fn unreserve(&mut self, space: &mut Space, file: &mut File);

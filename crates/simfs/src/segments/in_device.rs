@@ -4,8 +4,10 @@
 //! What is dirty in memory is newer than what the drive has: it is split off and written by the host (the paper's dirty-page split),
 //! between the copies, so that the range is in the order of its file.
 //!
+//! The host does not wait for a copy before it asks for the next one, so that dies which are done with one begin the next.
+//!
 //! **What is on the drive if power fails.** As in `mover`: the old blocks are held, and the new addresses are in memory alone until the
-//! checkpoint, which flushes the copies before it refers to them.
+//! checkpoint, or an fsync, which waits for the copies and flushes them before it refers to them (`State::flush`).
 
 use super::mount::damaged;
 use super::node::is_place;
@@ -48,7 +50,8 @@ impl State {
         let addresses = file.addresses(self.capacity, blocks.start..end);
         addresses.filter(|(_, a)| is_place(*a)).for_each(|(_, place)| add_block(&mut from, place));
         let zone = first / self.geometry.section;
-        let done = self.machine.command(&Command::InDeviceDefragment { from, zone })?;
+        let done = self.machine.begin_command(&Command::InDeviceDefragment { from, zone })?;
+        self.copies_end_ns = self.copies_end_ns.max(done.done_ns);
         if done.at != first {
             return Err(damaged(format!("the drive has copied to {}, not to {first}", done.at)));
         }

@@ -294,6 +294,19 @@ impl State {
         Ok(())
     }
 
+    /// The same of one block, as part of a call that is being made.
+    pub fn read_missing_block(&mut self, inode: u32, block: u64) -> Result<(), Error> {
+        for missing in self.cache.missing(inode.into(), block..block + 1) {
+            let units = self.places(inode, [missing.clone()]);
+            if !units.is_empty() {
+                let ready = self.machine.begin_read(&units)?;
+                self.machine.end_read(ready);
+            }
+            self.cache.add(inode.into(), missing);
+        }
+        Ok(())
+    }
+
     /// The runs of places of ranges of a file, in its order; holes have none.
     fn places(&self, inode: u32, ranges: impl IntoIterator<Item = Range<u64>>) -> Vec<Units> {
         let mut units = Vec::new();

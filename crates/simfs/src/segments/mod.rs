@@ -75,6 +75,9 @@ pub enum Primitive {
     /// The host reads it, and writes it to the log.
     #[default]
     ThroughHost,
+    /// The same as F2FS's own ioctl does it (`f2fs_defragment_range` in fs/f2fs/file.c of Linux 4.10): it waits for each block that is not
+    /// in the page cache before it asks for the next one, and writes when it has all of the range.
+    BlockByBlock,
     /// The drive copies it between its zones (InDeF's `In_Device_Defragment`), except for what is dirty in memory.
     InDevice,
 }
@@ -84,6 +87,7 @@ impl Primitive {
     pub fn name(self) -> &'static str {
         match self {
             Self::ThroughHost => "ThroughHost",
+            Self::BlockByBlock => "BlockByBlock",
             Self::InDevice => "InDevice",
         }
     }

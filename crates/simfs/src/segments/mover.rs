@@ -14,6 +14,7 @@ use super::state::{LogKind, State};
 use super::{LogStructured, Primitive};
 use crate::error::Error;
 use crate::readahead::blocks_of;
+use fragmend_apply::Environment;
 use fragmend_apply::drive::{self, ByGroup, File, Job, Mover, Step, by_group};
 use fragmend_layout::{
     ByteRange, Extent, FileId, Layout, Movable, Pace, Settled, Skip, SkipReason, Target, Terms,
@@ -40,6 +41,9 @@ pub(super) struct OpenFile<'a> {
 /// Bytes of the largest group that one checkpoint makes durable, unless it is one range: F2FS's engine has the same.
 const SEGMENT: u64 = 2 << 20;
 
+/// The same where the drive copies, which needs neither memory nor the link: a zone of InDeF's drive.
+const ZONE: u64 = 32 << 20;
+
 /// Moves ranges to the cold log.
 struct ToLog<'a> {
     fs: PhantomData<&'a LogStructured>,
@@ -63,6 +67,24 @@ impl OpenFile<'_> {
 
     fn blocks(&self, range: ByteRange) -> Range<u64> {
         blocks_of(range, File::block_bytes(self))
+    }
+}
+
+impl LogStructured {
+    /// Reads what of a range is not in the page cache, block by block; each is asked for when the one before it has arrived. Other programs
+    /// make their calls meanwhile.
+    fn read_each_missing(&self, inode: u32, blocks: Range<u64>) -> Result<(), Error> {
+        for block in blocks {
+            self.state.borrow_mut().read_missing_block(inode, block)?;
+            let _ = self.machine.now();
+        }
+        Ok(())
+    }
+
+    /// Waits for the copies that the drive is making. Other programs make their calls meanwhile.
+    fn wait_for_copies(&self) {
+        self.state.borrow().wait_for_copies();
+        let _ = self.machine.now();
     }
 }
 
@@ -135,10 +157,12 @@ impl State {
             return Err(Skip::new(SkipReason::NoSpace, why));
         }
         self.begin_run(count)?;
-        if primitive == Primitive::InDevice {
-            return Ok(self.copy_in_device(inode, blocks)?);
+        match primitive {
+            Primitive::InDevice => return Ok(self.copy_in_device(inode, blocks)?),
+            Primitive::BlockByBlock | Primitive::ThroughHost => {
+                self.read_missing(inode, blocks.clone())?;
+            }
         }
-        self.read_missing(inode, blocks.clone())?;
         self.write_in_order(inode, blocks)?;
         Ok(0)
     }
@@ -205,7 +229,7 @@ impl<'a> Mover for ToLog<'a> {
 
 impl<'a> ByGroup for ToLog<'a> {
     fn most(&self) -> u64 {
-        SEGMENT
+        if self.primitive == Primitive::InDevice { ZONE } else { SEGMENT }
     }
 
     /// Reads into the page cache what would otherwise be read while the file is locked.
@@ -231,6 +255,7 @@ impl<'a> ByGroup for ToLog<'a> {
             }
             done.push((index, self.relocate_range(file, index)));
         }
+        file.fs.wait_for_copies();
         if done.iter().any(|(_, step)| step.moved > 0)
             && let Err(error) = file.fs.state.borrow_mut().checkpoint()
         {
@@ -247,6 +272,9 @@ impl ToLog<'_> {
         let (range, staged) = (self.ranges[index], self.staged[index]);
         let began = file.fs.machine.now_ns();
         let moved = file.inode().and_then(|inode| {
+            if self.primitive == Primitive::BlockByBlock {
+                file.fs.read_each_missing(inode, file.blocks(range))?;
+            }
             let mut state = file.fs.state.borrow_mut();
             state.relocate(inode, file.blocks(range), staged, self.primitive)
         });

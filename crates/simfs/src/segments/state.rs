@@ -104,6 +104,8 @@ pub struct State {
     /// Writes so far, and how many of them are durable.
     pub writes: u64,
     pub flushed: u64,
+    /// When the drive has completed the copies that it was asked for.
+    pub copies_end_ns: u64,
     pub counts: Counts,
     pub monitor: Option<Monitor>,
 }
@@ -143,6 +145,7 @@ impl State {
             next_generation: 1,
             writes: 0,
             flushed: 0,
+            copies_end_ns: 0,
             counts: Counts::default(),
             monitor: None,
         })
@@ -277,11 +280,19 @@ impl State {
         Ok(())
     }
 
+    /// Waits for the copies that the drive was asked for: a flush is for what is complete.
+    pub fn wait_for_copies(&self) {
+        if self.copies_end_ns > self.machine.now_ns() {
+            self.machine.end_read(self.copies_end_ns);
+        }
+    }
+
     /// Makes all writes so far durable.
     ///
     /// # Errors
     /// The drive refuses.
     pub fn flush(&mut self) -> Result<(), Error> {
+        self.wait_for_copies();
         self.machine.flush()?;
         self.flushed = self.writes;
         Ok(())

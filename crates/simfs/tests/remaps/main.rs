@@ -59,8 +59,12 @@ impl Kind for Moves {
         Ok(())
     }
 
-    fn gathers_space(&self) -> bool {
+    fn acts(&self) -> bool {
         self.beyond
+    }
+
+    fn act(&self, fs: &dyn FileSystem) -> Result<u64, Error> {
+        Ok(fs.gather_free_space()?.blocks * fs.block_bytes())
     }
 
     fn mount(&self, machine: &Machine) -> Result<Rc<dyn FileSystem>, Error> {

@@ -58,12 +58,15 @@ fn moved(machine: &Machine, fs: &LogStructured) -> Vec<Receipt> {
 
 #[test]
 fn receipts_name_the_primitive_that_ran() {
-    for kind in [Segments::new(large_zones()), Segments::in_device(large_zones())] {
+    let mut waits = Vec::new();
+    for primitive in [Primitive::ThroughHost, Primitive::BlockByBlock, Primitive::InDevice] {
+        let kind = Segments::by(primitive, large_zones());
         let (machine, fs) = mounted(&kind);
         let file = scattered(&fs, SIZE / BLOCK);
         fs.drop_caches();
         let content = fs.content(file, 0..SIZE / BLOCK).expect("its content");
-        let before = machine.counters();
+        machine.wait_until_idle();
+        let (before, (spent, _)) = (machine.counters(), machine.spent());
         let receipts = moved(&machine, &fs);
         let used = machine.counters().since(&before);
         let by: Vec<_> = receipts.iter().map(|receipt| receipt.primitive.as_deref()).collect();
@@ -73,11 +76,15 @@ fn receipts_name_the_primitive_that_ran() {
         let blocks = SIZE / BLOCK;
         assert_eq!(used.copied, if in_device { blocks } else { 0 }, "the drive has copied");
         assert_eq!(used.host_read, if in_device { 0 } else { blocks }, "the host has read");
+        waits.push(machine.spent().0.waiting - spent.waiting);
         // Nodes, tables and the checkpoint block are written in any case.
         assert_eq!(used.host_written >= blocks, !in_device, "{} written", used.host_written);
         assert_eq!(fs.content(file, 0..blocks).expect("its content"), content);
         fs.check().unwrap();
     }
+    // Each block is sensed for 40 us, and four dies sense side by side.
+    let [through_host, block_by_block, _] = waits[..] else { panic!("{waits:?}") };
+    assert!(block_by_block > through_host + SIZE / BLOCK * 3 / 4 * 40_000, "{waits:?}");
 }
 
 #[test]

@@ -34,16 +34,21 @@ impl Segments {
         Self { settings, primitive, last: RefCell::default(), copied: Cell::default() }
     }
 
+    /// The same, where this moves data.
+    pub fn by(primitive: Primitive, settings: Settings) -> Self {
+        Self { primitive, ..Self::new(settings) }
+    }
+
     /// The same, whose drive copies by itself what is moved.
     pub fn in_device(settings: Settings) -> Self {
-        Self { primitive: Primitive::InDevice, ..Self::new(settings) }
+        Self::by(Primitive::InDevice, settings)
     }
 
     /// Blocks that the cleaner has copied, or the drive.
     pub fn copied(&self) -> u64 {
         let counts = self.last.borrow().as_ref().map(LogStructured::counts).unwrap_or_default();
         let copied = match self.primitive {
-            Primitive::ThroughHost => counts.blocks_copied,
+            Primitive::ThroughHost | Primitive::BlockByBlock => counts.blocks_copied,
             Primitive::InDevice => counts.copied_in_device,
         };
         self.copied.get() + copied

@@ -1,6 +1,7 @@
 //! `fragmend lab`: the papers' experiments and loads of your own, on simulated drives. Touches no
 //! file but the pictures that it draws, and what `serve` serves.
 
+mod compare;
 mod serve;
 mod text;
 
@@ -30,10 +31,16 @@ pub struct Args {
 /// What the lab does.
 #[derive(Debug, clap::Subcommand)]
 enum LabCommand {
-    /// Which experiments and drives there are
+    /// Which experiments and drives there are, and which loads and remedies are compared
     List,
     /// Run experiments: the paper's figures, ours, and whether they are in band
     Run(RunArgs),
+    /// Compare all remedies side by side on aged images: what each gains, writes, wears out and risks
+    ///
+    /// Each load ages an image of each drive, once for each remedy with the same seed. Whoever is beaten in gain against
+    /// bytes programmed has the remedy beside it that beats it. Exits with 2 if the planner's own policy, gain, is beaten somewhere, and
+    /// with 1 if a power cut lost something.
+    Compare(compare::CompareArgs),
     /// Check a drive's description and print it, as a start for one of your own
     Drive(DriveArgs),
     /// Serve a simulated drive as a block device of this machine, for real file systems
@@ -80,6 +87,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     match &args.command {
         LabCommand::List => list(ui),
         LabCommand::Run(args) => run_named(args, ui),
+        LabCommand::Compare(args) => compare::run(args, ui),
         LabCommand::Drive(args) => drive(&args.drive, ui),
         LabCommand::Serve(args) => serve::run(args, ui),
     }

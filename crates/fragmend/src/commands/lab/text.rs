@@ -7,12 +7,14 @@ use fragmend_lab::row::{Band, Row};
 use fragmend_layout::printable;
 use std::fmt::Write;
 
-/// The experiments and drives that there are.
+/// The experiments, drives, loads and remedies that there are.
 pub fn catalog(catalog: &Catalog) -> String {
     let mut text = String::new();
     for (title, entries) in [
         ("Experiments (fragmend lab run NAME)", &catalog.experiments),
         ("Drives (fragmend lab drive NAME)", &catalog.drives),
+        ("Loads (fragmend lab compare --load NAME)", &catalog.loads),
+        ("Remedies (fragmend lab compare --remedy NAME)", &catalog.remedies),
     ] {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -75,7 +77,7 @@ pub fn summary<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
 }
 
 /// A table without the blanks at the ends of its lines.
-fn trimmed(table: &Table) -> String {
+pub fn trimmed(table: &Table) -> String {
     let text = table.to_string();
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }

@@ -2,10 +2,11 @@
 //! hints, in per cent of that of files that were written in one go.
 
 mod applications;
+mod ext4;
 mod fileserver;
 mod hypothetical;
 mod splits;
-pub(super) mod sqlite;
+pub(crate) mod sqlite;
 
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;

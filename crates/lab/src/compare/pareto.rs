@@ -1,0 +1,111 @@
+//! The Pareto front of gain against programmed bytes among the remedies on one image, and why a remedy is not on it.
+
+use super::remedies::{Act, Moves, Remedy};
+use super::report::{Beaten, Measured};
+use std::cmp::Ordering;
+
+/// A remedy with what was measured of it.
+pub type Point<'a> = (Remedy, &'a Measured);
+
+/// Whether one gains no less for no more programmed bytes than another, and more or for fewer.
+fn beats(one: &Measured, other: &Measured) -> bool {
+    let gain = one.gain_percent.total_cmp(&other.gain_percent);
+    let bytes = one.programmed_bytes.cmp(&other.programmed_bytes);
+    (gain.is_ge() && bytes.is_le()) && (gain, bytes) != (Ordering::Equal, Ordering::Equal)
+}
+
+/// The one with the highest gain of those that beat a remedy, with the reason; `None` if it is on the front.
+pub fn beaten(of: Point<'_>, all: &[Point<'_>]) -> Option<Beaten> {
+    let better = all.iter().filter(|(_, other)| beats(other, of.1));
+    let best = better.max_by(|a, b| a.1.gain_percent.total_cmp(&b.1.gain_percent))?;
+    Some(Beaten { by: best.0.name().to_owned(), why: why(of, *best) })
+}
+
+/// Why one beats another, by what each does and what was measured.
+fn why((loser, lost): Point<'_>, (winner, won): Point<'_>) -> String {
+    let mib = |bytes: i64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let moved = |measured: &Measured| mib(measured.moved_bytes as i64);
+    let (gains, programs) = (
+        format!("{:+.1} % against {:+.1} %", won.gain_percent, lost.gain_percent),
+        format!("{} programmed against {}", mib(won.programmed_bytes), mib(lost.programmed_bytes)),
+    );
+    let how = match winner.act() {
+        Act::Nothing => "moving this brings nothing".to_owned(),
+        Act::Place(_) => "it moves nothing: the load's own writes go to the right dies".to_owned(),
+        Act::Janusd { joins: true, .. } | Act::Plan(_, Moves::ByRemap) => {
+            format!("it moves {} by changing the drive's mapping", moved(won))
+        }
+        Act::Janusd { .. } => {
+            format!("it moves {} that are read often, within the drive", moved(won))
+        }
+        Act::Plan(_, Moves::InDevice) => format!("the drive copies {} itself", moved(won)),
+        Act::Clean => format!("the cleaner copies {}", moved(won)),
+        Act::Plan(_, Moves::ByHost) => match won.moved_bytes.cmp(&lost.moved_bytes) {
+            Ordering::Less => format!("it moves {} and not {}", moved(won), moved(lost)),
+            Ordering::Equal => "it moves as much, to places that are read faster".to_owned(),
+            Ordering::Greater => {
+                format!("it moves {} and not {}, and fewer are programmed", moved(won), moved(lost))
+            }
+        },
+    };
+    let belief = lost.foreseen_percent.filter(|_| loser.act() != Act::Nothing);
+    let belief = belief.map_or(String::new(), |foreseen| {
+        format!("; {} foresaw {foreseen:+.1} % by its profile of the drive", loser.name())
+    });
+    format!("{how} ({gains}, {programs}{belief})")
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A row with this gain and these bytes.
+    pub fn measured(gain_percent: f64, programmed_bytes: i64) -> Measured {
+        Measured {
+            read_before: 100.0,
+            read_after: 100.0 + gain_percent,
+            gain_percent,
+            foreseen_percent: None,
+            moved_bytes: programmed_bytes.unsigned_abs(),
+            host_written_bytes: programmed_bytes,
+            programmed_bytes,
+            erases_per_block: None,
+            seconds: 1.0,
+            slowdown_percent: None,
+            power_cuts: None,
+            on_front: false,
+            beaten: None,
+        }
+    }
+
+    #[test]
+    fn the_front_is_what_no_other_one_beats() {
+        let points = [
+            (Remedy::Nothing, measured(0.0, 0)),
+            (Remedy::WholeFile, measured(20.0, 100)),
+            (Remedy::Fragpicker, measured(19.0, 30)),
+            (Remedy::Bypass, measured(18.0, 40)),
+            (Remedy::JanusdP, measured(-1.0, 10)),
+            (Remedy::Gain, measured(20.0, 100)),
+        ];
+        let all: Vec<Point<'_>> = points.iter().map(|(remedy, one)| (*remedy, one)).collect();
+        let beaten: Vec<Option<String>> =
+            all.iter().map(|one| beaten(*one, &all).map(|beaten| beaten.by)).collect();
+        // What is as good is no better.
+        let expected = [None, None, None, Some("fragpicker"), Some("nothing"), None];
+        assert_eq!(beaten, expected.map(|name| name.map(str::to_owned)));
+    }
+
+    #[test]
+    fn the_reason_is_what_was_measured() {
+        let (gain, picked) = (measured(10.0, 50 << 20), measured(12.0, 30 << 20));
+        let gain = Measured { foreseen_percent: Some(40.0), ..gain };
+        let all = [(Remedy::Gain, &gain), (Remedy::Fragpicker, &picked)];
+        let beaten = beaten(all[0], &all).expect("it is beaten");
+        assert_eq!(
+            beaten.why,
+            "it moves 30.0 MiB and not 50.0 MiB (+12.0 % against +10.0 %, 30.0 MiB programmed against 50.0 MiB; \
+             gain foresaw +40.0 % by its profile of the drive)"
+        );
+    }
+}
