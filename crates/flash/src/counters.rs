@@ -105,10 +105,20 @@ impl Counters {
 
     /// The counts since `before`.
     pub fn since(&self, before: &Self) -> Self {
-        macro_rules! difference {
-            ($($field:ident),*) => { Self { $($field: self.$field - before.$field),* } };
+        self.with(before, |now, before| now - before)
+    }
+
+    /// The sum of the counts of two drives.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.with(other, |one, other| one + other)
+    }
+
+    fn with(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        macro_rules! combined {
+            ($($field:ident),*) => { Self { $($field: combine(self.$field, other.$field)),* } };
         }
-        difference!(
+        combined!(
             commands,
             host_read,
             host_written,

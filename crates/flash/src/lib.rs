@@ -14,6 +14,7 @@
 //! | [`ssd`] | a flash SSD, which carries out commands through its translation layer |
 //! | [`zones`] | a zoned flash drive |
 //! | [`inplace`] | drives that write in place: disks, cards, Optane, memory |
+//! | [`joined`] | two drives as one |
 //! | `ftl` | the translation layer: write buffer, placement, garbage collection, power cuts |
 //! | `space` | the flash space: mapping, out-of-band areas, blocks, content |
 //! | [`nand`], [`timeline`] | dies, channels and link on their time lines |
@@ -30,6 +31,7 @@ mod ftl;
 pub mod geometry;
 pub mod host;
 pub mod inplace;
+pub mod joined;
 pub mod nand;
 mod pages;
 mod space;

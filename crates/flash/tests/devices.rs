@@ -8,6 +8,7 @@ use fragmend_flash::device::Device;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive, Media};
+use fragmend_flash::joined::Joined;
 use fragmend_flash::ssd::Ssd;
 use fragmend_flash::zones::Zoned;
 
@@ -33,8 +34,12 @@ fn flash(protected: bool) -> Drive {
 }
 
 fn in_place(media: Media) -> InPlace {
+    in_place_of(1 << 10, media)
+}
+
+fn in_place_of(units: u32, media: Media) -> InPlace {
     InPlace::with_content(&InPlaceDrive {
-        bytes: u64::from(UNIT) << 10,
+        bytes: u64::from(UNIT * units),
         unit_bytes: UNIT,
         command_ns: 1_000,
         link_bytes_per_second: 1_000_000_000,
@@ -52,14 +57,18 @@ fn drives() -> Vec<(&'static str, Box<dyn Device>, bool)> {
         ahead_bytes: 4096,
     };
     let card = Media::Card {
+        access_ns: 0,
         bytes_per_second: 100_000_000,
         map_miss_ns: 500_000,
         map_segment_bytes: 4096,
         map_segments: 2,
     };
-    let parallel = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let parallel = Media::Parallel { access_ns: 10_000, write_ns: None, part_bytes: 4096, ways: 4 };
     let ssd = |protected| Box::new(Ssd::with_content(&flash(protected)).expect("a drive"));
     let zoned = Zoned::new(&flash(true), 3, true).expect("a drive");
+    // Writes of the tests reach beyond the end of the first one.
+    let first = Box::new(in_place_of(24, parallel.clone()));
+    let joined = Joined::new(first, ssd(false)).expect("units of the same length");
     vec![
         ("SSD", ssd(false), true),
         ("SSD with capacitors", ssd(true), true),
@@ -67,6 +76,7 @@ fn drives() -> Vec<(&'static str, Box<dyn Device>, bool)> {
         ("disk", Box::new(in_place(disk)), true),
         ("card", Box::new(in_place(card)), true),
         ("parallel", Box::new(in_place(parallel)), true),
+        ("joined", Box::new(joined), true),
         ("memory", Box::new(in_place(Media::Memory {})), false),
     ]
 }
@@ -88,6 +98,22 @@ fn holds(drive: &dyn Device, units: Units, version: u8) -> bool {
     all.all(|(unit, bytes)| {
         bytes[..4] == unit.to_le_bytes() && bytes[4..].iter().all(|b| *b == version)
     })
+}
+
+#[test]
+fn cells_may_be_written_more_slowly_than_they_are_read() {
+    let ns = |write_ns| {
+        let media = Media::Parallel { access_ns: 10_000, write_ns, part_bytes: 4096, ways: 4 };
+        let mut drive = in_place(media);
+        let written = write(&mut drive, 0, Units::new(0, 1), 1);
+        (
+            written,
+            drive.submit(written, &Command::Read(Units::new(0, 1))).expect("a read").done_ns
+                - written,
+        )
+    };
+    let ((alike, read), (slower, same)) = (ns(None), ns(Some(15_000)));
+    assert_eq!((alike, slower, same), (read, read + 5_000, read));
 }
 
 #[test]

@@ -125,3 +125,19 @@ fn a_tail_that_was_flushed_is_brought_along() {
     let appended = u64::from(appends * PAGE / 4);
     assert!(rejoined > 0 && rejoined <= appended * 3 / 2 + u64::from(PAGE), "{rejoined}");
 }
+
+/// A flush programs a page that is not full with padding. What comes then begins the next one.
+#[test]
+fn what_is_written_after_a_flush_begins_a_page() {
+    for odd in 1..PAGE {
+        let mut ssd = Ssd::new(&drive(Placement::RoundRobin, false)).unwrap();
+        let file = Units::new(PAGE, 8 * PAGE);
+        for units in [Units::new(0, odd), file] {
+            ssd.submit(0, &Command::Write { units, hint: Hint::None, fua: false }).unwrap();
+            ssd.submit(0, &Command::Flush).unwrap();
+        }
+        let pages = Appended { ssd, units: file.each().collect() }.pages();
+        assert_eq!(pages.len(), 8, "behind {odd} units: {pages:?}");
+        assert!(pages.windows(2).all(|pair| pair[1].0 == (pair[0].0 + 1) % DIES), "{pages:?}");
+    }
+}

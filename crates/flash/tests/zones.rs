@@ -242,6 +242,59 @@ fn a_page_that_stays_on_its_die_goes_by_copyback() {
 }
 
 #[test]
+fn sources_are_sensed_before_anything_is_programmed_and_each_page_once() {
+    let mut drive = paged();
+    let copy = |drive: &mut Zoned, from: &[(u32, u32)], zone| {
+        let from = from.iter().map(|(at, count)| Units::new(*at, *count)).collect();
+        let (idle, busy) = (drive.idle_at(), drive.busy_ns().iter().sum::<u64>());
+        let done = drive.submit(idle, &Command::InDeviceDefragment { from, zone }).unwrap();
+        let busy = drive.busy_ns().iter().sum::<u64>() - busy;
+        (done.done_ns - idle, drive.idle_at() - idle, busy)
+    };
+    // Pages of dies 1 and 0 go to dies 0, 1, 2 and 3, so that each die senses two and programs one.
+    let (in_buffer, all, _) = copy(&mut drive, &[(2, 2), (0, 2), (10, 2), (8, 2)], 1);
+    assert_eq!(drive.counters().copybacks, 0);
+    assert!((160_000..300_000).contains(&in_buffer), "{in_buffer}");
+    assert!((860_000..1_000_000).contains(&all), "{all}");
+    // The units of a page, in their order and in another one.
+    let [(.., in_order), (.., apart)] =
+        [[(4, 1), (5, 1)], [(7, 1), (6, 1)]].map(|from| copy(&mut drive, &from, 1));
+    assert_eq!(in_order, apart, "a page is sensed once");
+}
+
+#[test]
+fn a_page_is_programmed_when_the_last_of_its_units_has_arrived() {
+    let mut drive = paged();
+    let idle = drive.idle_at();
+    // Die 3 is busy with three sensings.
+    for at in [14, 22, 30] {
+        drive.submit(idle, &Command::Read(Units::new(at, 1))).unwrap();
+    }
+    let from = vec![Units::new(6, 1), Units::new(2, 1)];
+    drive.submit(idle, &Command::InDeviceDefragment { from, zone: 1 }).unwrap();
+    let lasted = drive.idle_at() - idle;
+    assert!((4 * 80_000 + 700_000..1_200_000).contains(&lasted), "{lasted}");
+}
+
+#[test]
+fn a_copy_that_is_longer_than_the_buffer_is_made_in_turns() {
+    let mut spec = drive();
+    spec.buffer.bytes = 8 * u64::from(UNIT);
+    let mut drive = Zoned::new(&spec, 3, true).unwrap();
+    let units = drive.zone_units();
+    let append = Command::Zone { zone: 0, action: ZoneAction::Append(units) };
+    drive.submit_with(0, &append, &mut |unit| bytes_of(unit + 1)).unwrap();
+    let from = (1..units - 1).rev().map(|at| Units::new(at, 1)).collect();
+    let idle = drive.idle_at();
+    let done = drive.submit(idle, &Command::InDeviceDefragment { from, zone: 1 }).unwrap();
+    assert!(done.done_ns - idle > 700_000, "it has waited for programs");
+    for at in 1..units - 1 {
+        let copy = done.at + units - 2 - at;
+        assert_eq!(drive.bytes(Units::new(copy, 1)), drive.bytes(Units::new(at, 1)));
+    }
+}
+
+#[test]
 fn a_copy_that_cannot_be_made_changes_nothing() {
     let mut drive = paged();
     let (units, zones) = (drive.zone_units(), drive.zones());

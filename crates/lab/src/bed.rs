@@ -38,9 +38,27 @@ pub fn defragment(
     seen: Vec<FileAccesses>,
     settings: &Settings,
 ) -> Moved {
+    defragment_below(files, "", seen, settings)
+}
+
+/// The same of those files whose path begins with `prefix`.
+///
+/// # Panics
+/// As [`defragment`].
+pub fn defragment_below(
+    files: &Rc<dyn FileSystem>,
+    prefix: &str,
+    seen: Vec<FileAccesses>,
+    settings: &Settings,
+) -> Moved {
     let machine = files.machine();
     let trace = settings.policy.needs_trace().then_some(seen);
-    let plan = make(Survey::of(&**files, trace).expect("all files"), settings);
+    let mut survey = Survey::of(&**files, trace).expect("all files");
+    // Accesses are of files without a name.
+    if !settings.policy.needs_trace() {
+        survey.files.retain(|file| file.path.to_string_lossy().starts_with(prefix));
+    }
+    let plan = make(survey, settings);
     let (began, before) = (machine.now_ns(), machine.counters().host_written);
     let summary = carry_out(&plan, machine, || Box::new(Watched::new(files)));
     let written = machine.counters().host_written - before;

@@ -104,13 +104,20 @@ impl FileOnDrive {
         found
     }
 
-    /// The blocks that ext4's map of the file has on the drive besides the inode: for each, the first unit of the
-    /// file whose place it holds. Files that only grew at their end have full blocks.
+    /// The blocks that ext4's map of the file has on the drive besides the inode, in the order in which a reader of
+    /// the file needs them: for each, the first unit of the file whose place it, or a block below it, holds. Files
+    /// that only grew at their end have full blocks.
     pub fn map_blocks(&self) -> Vec<u32> {
-        if self.extents.len() <= INODE_EXTENTS {
-            return Vec::new();
+        let mut level = self.starts.clone();
+        let mut blocks = Vec::new();
+        // The inode holds the root.
+        while level.len() > INODE_EXTENTS {
+            level = level.into_iter().step_by(BLOCK_EXTENTS).collect();
+            // A block is read before those below it.
+            blocks.splice(0..0, level.iter().copied());
         }
-        self.starts.iter().step_by(BLOCK_EXTENTS).copied().collect()
+        blocks.sort_unstable();
+        blocks
     }
 
     /// Reads the file from its start to its end, `step` units with each call.
@@ -154,5 +161,7 @@ mod tests {
         assert_eq!(file.map_blocks(), [0]);
         (5..681).for_each(|_| grow(&mut file));
         assert_eq!((file.extents(), file.map_blocks()), (681, vec![0, 1020, 2040]));
+        (681..1361).for_each(|_| grow(&mut file));
+        assert_eq!(file.map_blocks(), [0, 0, 1020, 2040, 3060, 4080], "an index above five leaves");
     }
 }

@@ -14,6 +14,7 @@ const FILES: &[(&str, &str)] = &[
     ("ramdisk", include_str!("../drives/ramdisk.toml")),
     ("hdd", include_str!("../drives/hdd.toml")),
     ("microsd", include_str!("../drives/microsd.toml")),
+    ("microsd-usb2", include_str!("../drives/microsd-usb2.toml")),
     ("sata-850pro", include_str!("../drives/sata-850pro.toml")),
     ("optane", include_str!("../drives/optane.toml")),
     ("femu-indef", include_str!("../drives/femu-indef.toml")),

@@ -63,9 +63,9 @@ impl File for MemoryFile<'_> {
         self.memory.disk().block
     }
 
-    fn layout(&self, _: ByteRange) -> Result<Layout, Skip> {
+    fn layout(&self, range: ByteRange) -> Result<Layout, Skip> {
         self.memory.disk_mut().begin(0, 0)?;
-        self.memory.map(self.id)
+        self.memory.map(self.id, range)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::fault::{Change, Fault};
 use crate::file::Open;
 use crate::world::World;
 use fragmend_layout::{
-    DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout, Movable, Skip, Volume,
+    ByteRange, DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout, Movable, Skip, Volume,
 };
 use std::cell::{Ref, RefCell, RefMut};
 use std::ops::Range;
@@ -129,12 +129,13 @@ impl Memory {
         self.0.borrow_mut()
     }
 
-    /// The layout of all of a file; not counted as an operation.
-    pub(crate) fn map(&self, id: FileId) -> Result<Layout, Skip> {
+    /// The layout of the blocks of a range; not counted as an operation.
+    pub(crate) fn map(&self, id: FileId, range: ByteRange) -> Result<Layout, Skip> {
         let disk = self.disk();
         let file = disk.file(id)?;
         let mut layout = Layout::new(id, file.size);
-        for (block, place) in &file.map {
+        let blocks = range.start / disk.block..range.end.div_ceil(disk.block);
+        for (block, place) in file.map.range(blocks) {
             let kind = if file.reserved.contains(block) {
                 ExtentKind::Unwritten
             } else if disk.is_shared(*place) {
@@ -194,7 +195,7 @@ impl Volume for Memory {
 
     fn layout(&self, file: FileId, _: &Path) -> Result<Layout, Skip> {
         self.disk_mut().begin(0, 0)?;
-        self.map(file)
+        self.map(file, ByteRange { start: 0, end: u64::MAX })
     }
 
     fn open(&self, file: FileId, _: &Path) -> Result<Box<dyn Movable + '_>, Skip> {

@@ -181,6 +181,27 @@ fn the_most_fragmented_of_some_candidates_goes_first() {
     assert_eq!(ranges(&plan), [('c', 0, 3), ('d', 0, 3)]);
 }
 
+/// Files that have changed since the segments were read, or segments that are wrong: no figure hides it, and nothing moves that is not theirs.
+#[test]
+fn segments_that_hold_other_numbers_of_blocks_than_files_have_there() {
+    let (layouts, table) = pictured("ba.ba.ba b.a.b.a.", &[]);
+    let of = |valid: u32| {
+        let segment = |s: &Segment| Segment { valid, ..*s };
+        let segments = table.segments.iter().map(segment).collect();
+        let table = SegmentTable { segments, ..table.clone() };
+        let plan = planned(&layouts, &table, None);
+        let figures = plan.summary.segments.clone().unwrap();
+        (ranges(&plan), figures.blocks_held, figures.blocks_moved, figures.segments_emptied)
+    };
+    let all = vec![('a', 0, 5), ('b', 0, 5)];
+    assert_eq!(of(1), (all.clone(), 2, 10, 2), "more moves than they are said to hold");
+    assert_eq!(of(8), (all, 16, 10, 0));
+    // Files that the segments do not reach to.
+    let short = SegmentTable { segments: table.segments[..1].to_vec(), ..table.clone() };
+    let plan = planned(&layouts, &short, None);
+    assert_eq!(ranges(&plan), [('a', 0, 3), ('b', 0, 3)]);
+}
+
 /// What must hold of any segments, told apart from how it is computed.
 #[test]
 fn any_choice_moves_only_what_victims_hold_and_joins_it() {

@@ -7,6 +7,7 @@ use crate::ranges::RangeSet;
 use fragmend_flash::command::Units;
 use fragmend_layout::FileId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// A file.
@@ -134,6 +135,11 @@ impl Files {
     /// All files, by their numbers.
     pub fn each(&self) -> impl Iterator<Item = (u64, &File)> {
         self.inodes.iter().map(|(inode, file)| (*inode, file))
+    }
+
+    /// Whether there are files with numbers in this range.
+    pub fn any_within(&self, numbers: Range<u64>) -> bool {
+        self.inodes.range(numbers).next().is_some()
     }
 
     /// Removes a file and returns it.

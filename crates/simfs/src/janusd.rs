@@ -74,13 +74,16 @@ pub struct Spread {
 }
 
 /// Has the drive spread those of the most-read files that are on too few of its dies. `page_blocks` is how many blocks a flash page has.
-/// Files that are gone are left out.
+/// Files that are gone are none of these.
 ///
 /// # Errors
 /// A file cannot be written back, or the drive refuses.
 pub fn spread_files(files: &InPlace, reads: &Reads, page_blocks: u32) -> Result<Spread, Error> {
     let mut done = Spread::default();
-    for file in reads.most(MOST_READ) {
+    for file in reads.most(usize::MAX) {
+        if done.looked_at == MOST_READ as u64 {
+            break;
+        }
         match files.sync_file(file) {
             Err(Error::Gone | Error::Reused) => continue,
             synced => synced?,

@@ -81,6 +81,14 @@ impl Leaves {
         self.0.insert(first, leaf);
     }
 
+    /// All leaves are in their places on the drive, each with the place of the one behind it.
+    pub fn are_written(&mut self) {
+        let nexts: Vec<Option<u32>> = self.0.values().skip(1).map(|leaf| leaf.place).collect();
+        for (leaf, next) in self.0.values_mut().zip(nexts.into_iter().chain([None])) {
+            (leaf.is_changed, leaf.next) = (false, next);
+        }
+    }
+
     /// The extents of a range of the file have changed, or may be joined to those beside it.
     pub fn touch(&mut self, range: Range<u64>) {
         let first = self.0.range(..range.start.max(1)).next_back().map_or(0, |(first, _)| *first);

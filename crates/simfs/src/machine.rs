@@ -61,6 +61,7 @@ struct OfProgram {
     now: u64,
     spent: TimeSpent,
     requests: u64,
+    stale_hints: u64,
     io: OwnIo,
     use_page_ns: u64,
 }
@@ -174,6 +175,17 @@ impl Machine {
         (state.program().spent, state.program().requests)
     }
 
+    /// Hints of writes that the layers between file system and drive have made wrong ([`Host::stale_hints`]), of all programs.
+    pub fn stale_hints(&self) -> u64 {
+        self.0.borrow().programs.iter().map(|program| program.stale_hints).sum()
+    }
+
+    /// Passes the drive, for measurements that need more of it than programs do. What is sent to it costs no program time, and no power
+    /// cut is due by it.
+    pub fn with_drive<T>(&self, measure: impl FnOnce(&mut dyn Device) -> T) -> T {
+        measure(&mut *self.0.borrow_mut().drive.device)
+    }
+
     /// Lets `others` run whenever a run of the mover looks at the clock: it is passed the time, up to which the programs that are
     /// behind make their calls. They are not called while they run.
     pub fn set_others(&self, others: impl FnMut(&Machine, u64) + 'static) {
@@ -242,14 +254,20 @@ impl Machine {
         hint: Hint,
         contents: Contents<'_>,
     ) -> Result<(), Refused> {
-        let bytes = self.bytes_of(extents);
-        self.0.borrow_mut().program_mut().io.written_bytes += bytes;
-        let write = |host: &mut Host<'_, WithContents<'_, '_>>| host.write(extents, hint);
-        if self.keeps_content() {
-            self.with_host(contents, write)
-        } else {
-            self.with_host(&mut |_| None, write)
-        }
+        self.with_writer(self.bytes_of(extents), contents, |host| host.write(extents, hint))
+    }
+
+    /// The same with a hint for each extent.
+    ///
+    /// # Errors
+    /// As of [`Self::write`].
+    pub fn write_each(
+        &self,
+        extents: &[(Units, Hint)],
+        contents: Contents<'_>,
+    ) -> Result<(), Refused> {
+        let units: u64 = extents.iter().map(|(units, _)| u64::from(units.count)).sum();
+        self.with_writer(units * self.block_bytes(), contents, |host| host.write_each(extents))
     }
 
     /// Writes blocks with one call, each to its place; their content is passed where the drive keeps it.
@@ -357,6 +375,21 @@ impl Machine {
         extents.iter().map(|units| u64::from(units.count)).sum::<u64>() * self.block_bytes()
     }
 
+    /// Makes a call of the present program that writes so many bytes.
+    fn with_writer(
+        &self,
+        bytes: u64,
+        contents: Contents<'_>,
+        write: impl FnOnce(&mut Host<'_, WithContents<'_, '_>>) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        self.0.borrow_mut().program_mut().io.written_bytes += bytes;
+        if self.keeps_content() {
+            self.with_host(contents, write)
+        } else {
+            self.with_host(&mut |_| None, write)
+        }
+    }
+
     /// Makes a call of the present program.
     fn with_host<T>(
         &self,
@@ -371,6 +404,7 @@ impl Machine {
             (program.spent, program.requests, program.use_page_ns);
         let done = call(&mut host);
         (program.now, program.spent, program.requests) = (host.now, host.spent, host.requests);
+        program.stale_hints += host.stale_hints;
         done
     }
 

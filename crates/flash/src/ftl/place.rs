@@ -53,12 +53,29 @@ impl Placer {
         self.next_die = die;
     }
 
-    /// Closes a slot for that die: it is being programmed, and nothing more is added to it.
-    pub fn close_slot(&mut self, slot: u32, die: u32) {
+    /// Closes a slot for that die: it is being programmed, with so many units of padding, and nothing more is added to it.
+    pub fn close_slot(&mut self, slot: u32, die: u32, padding: u32) {
         if self.shared[die as usize] == Some(slot) {
             self.shared[die as usize] = None;
+            self.pad(die, padding);
         }
         self.exclusive.retain(|exclusive| *exclusive != slot);
+    }
+
+    /// The stripe unit that is begun on a die is padded as far as its program unit is. Were it filled up instead, by one unit in a
+    /// program unit of its own, all later program units of the die would have units of two turns.
+    fn pad(&mut self, die: u32, padding: u32) {
+        let filled = &mut self.filled[die as usize];
+        if *filled == 0 || padding == 0 {
+            return;
+        }
+        *filled += padding;
+        if *filled >= self.units_per_stripe_unit {
+            *filled = 0;
+            if self.next_die == die {
+                self.next_die = (die + 1) % self.filled.len() as u32;
+            }
+        }
     }
 
     /// Whether a slot is for units of one file.

@@ -104,13 +104,14 @@ impl Ftl {
             return Ok(());
         }
         let single_file = self.placer.is_exclusive(number);
+        let padding = self.shape.units_per_program - self.buffer.slot(number).units.len() as u32;
         if stream == Stream::Host {
-            self.placer.close_slot(number, wanted);
+            self.placer.close_slot(number, wanted, padding);
         }
         let first = self.space.program_next(die, block_stream, single_file).ok_or(NoSpace)?;
         let slot = self.buffer.take(number);
         let end = self.start_program(die, first, &slot, ready);
-        self.counters.padded += u64::from(self.shape.units_per_program) - slot.units.len() as u64;
+        self.counters.padded += u64::from(padding);
         let place = number * self.shape.units_per_program;
         for ((physical, place), member) in (first..).zip(place..).zip(slot.units) {
             let Member { owner, predecessor, cause, bytes } = member;

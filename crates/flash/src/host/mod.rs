@@ -75,8 +75,8 @@ pub struct Host<'a, D: ?Sized> {
     pub use_page_ns: u64,
     /// When each request of the last call or window is done, and its units.
     issued: Vec<(u64, u32)>,
-    /// Requests of split writes whose hint names a unit that they do not follow, or that have no hint any
-    /// more.
+    /// Hints that the layers below the file system have made wrong: requests of split writes whose hint names a
+    /// unit that they do not follow, or that have no hint any more, and hints that were lost in a merge.
     pub stale_hints: u64,
 }
 
@@ -88,15 +88,23 @@ enum Direction {
 }
 
 impl Direction {
-    /// The same for a request that follows this unit in the file.
-    fn after(self, predecessor: Option<u32>) -> Self {
-        match (self, predecessor) {
-            (Self::Write(Hint::Append { .. }), Some(predecessor)) => {
-                Self::Write(Hint::Append { predecessor })
-            }
-            (same, _) => same,
+    /// The same for what follows this unit in the file.
+    fn after(self, predecessor: u32) -> Self {
+        match self {
+            Self::Write(Hint::Append { .. }) => Self::Write(Hint::Append { predecessor }),
+            same => same,
         }
     }
+
+    /// Whether a request that ends with the unit `last` says of another one, which it is merged with, all that its own hint does.
+    fn covers(self, other: Self, last: u32) -> bool {
+        other == self.after(last) || other == Self::Write(Hint::None)
+    }
+}
+
+/// Extents that are read.
+fn reads(extents: &[Units]) -> impl Iterator<Item = (Units, Direction)> + '_ {
+    extents.iter().map(|extent| (*extent, Direction::Read))
 }
 
 /// A request in the plug.
@@ -135,7 +143,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     /// # Errors
     /// Why the drive refused.
     pub fn read(&mut self, extents: &[Units]) -> Result<(), Refused> {
-        self.call(extents, Direction::Read)
+        self.call(reads(extents))
     }
 
     /// The same through the page cache, which is cold, with the host's readahead as the kernel's is once its
@@ -204,7 +212,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     /// Why the drive refused.
     pub fn begin(&mut self, extents: &[Units]) -> Result<Vec<(u64, u32)>, Refused> {
         self.issued.clear();
-        self.issue(extents, Direction::Read)?;
+        self.issue(reads(extents))?;
         Ok(std::mem::take(&mut self.issued))
     }
 
@@ -220,12 +228,25 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         self.now
     }
 
-    /// Writes consecutive extents of a file with one call.
+    /// Writes consecutive extents of a file with one call; an append's hint is that of the first one, the others follow it.
     ///
     /// # Errors
     /// Why the drive refused.
     pub fn write(&mut self, extents: &[Units], hint: Hint) -> Result<(), Refused> {
-        self.call(extents, Direction::Write(hint))
+        let (mut direction, mut each) = (Direction::Write(hint), Vec::with_capacity(extents.len()));
+        for extent in extents {
+            each.push((*extent, direction));
+            direction = direction.after(extent.end() - 1);
+        }
+        self.call(each)
+    }
+
+    /// Writes extents with one call, each with a hint of its own.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn write_each(&mut self, extents: &[(Units, Hint)]) -> Result<(), Refused> {
+        self.call(extents.iter().map(|(units, hint)| (*units, Direction::Write(*hint))))
     }
 
     /// Makes everything durable that the drive has acknowledged.
@@ -250,10 +271,13 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(done)
     }
 
-    fn call(&mut self, extents: &[Units], direction: Direction) -> Result<(), Refused> {
+    fn call(
+        &mut self,
+        extents: impl IntoIterator<Item = (Units, Direction)>,
+    ) -> Result<(), Refused> {
         self.issued.clear();
         self.enter();
-        self.issue(extents, direction)?;
+        self.issue(extents)?;
         self.finish();
         self.leave();
         Ok(())
@@ -273,23 +297,25 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     }
 
     /// Issues the requests of a call.
-    fn issue(&mut self, extents: &[Units], direction: Direction) -> Result<(), Refused> {
+    fn issue(
+        &mut self,
+        extents: impl IntoIterator<Item = (Units, Direction)>,
+    ) -> Result<(), Refused> {
         let (unit, path) = (self.device.unit_bytes(), self.path);
         let mut plug: Vec<Request> = Vec::new();
-        let (mut pages, mut predecessor) = (0, None);
-        for extent in extents {
-            self.look_up(*extent);
-            for bio in split(*extent, path.bio_bytes / unit) {
+        let mut pages = 0;
+        for (extent, mut direction) in extents {
+            self.look_up(extent);
+            for bio in split(extent, path.bio_bytes / unit) {
                 pages = self.make_bio(bio, pages);
-                // The file system knows what a bio follows; the layers below it do not.
-                let direction = direction.after(predecessor);
                 for units in split(bio, path.request_bytes / unit) {
                     let is_first = units.start == bio.start;
                     let direction =
                         if is_first { direction } else { self.split_hint(direction, units) };
                     self.add_request(Request { units, direction }, &mut plug)?;
                 }
-                predecessor = Some(bio.end() - 1);
+                // The file system knows what a bio follows; the layers below it do not.
+                direction = direction.after(bio.end() - 1);
             }
         }
         self.used_pages = self.used_pages.max(pages);
@@ -321,6 +347,9 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
             && last.units.end() == request.units.start
             && (last.units.count + request.units.count) * unit <= path.request_bytes
         {
+            if !last.direction.covers(request.direction, last.units.end() - 1) {
+                self.stale_hints += 1;
+            }
             last.units.count += request.units.count;
             return Ok(());
         }

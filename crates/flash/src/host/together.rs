@@ -2,7 +2,7 @@
 //! in the order of time, also where calls overlap: a call of one program does not keep the others' requests
 //! waiting until it has issued its last one.
 
-use super::{Direction, Host, HostPath};
+use super::{Host, HostPath, reads};
 use crate::command::{Command, Completion, Refused, Units};
 use crate::counters::Counters;
 use crate::device::{Contents, Device, Recovery};
@@ -117,7 +117,7 @@ impl<C: Iterator<Item = Vec<Units>>> Program<'_, C> {
         }
         let Some(call) = self.calls.next() else { return Ok(false) };
         self.host.enter();
-        self.host.issue(&call, Direction::Read)?;
+        self.host.issue(reads(&call))?;
         self.host.in_flight.clear();
         Ok(true)
     }

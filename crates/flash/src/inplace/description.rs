@@ -42,6 +42,9 @@ pub enum Media {
     /// Flash behind a controller that does one command at a time and keeps only segments of its mapping in
     /// memory.
     Card {
+        /// Time to find and sense what does not begin where the last access ended; what does was read ahead.
+        #[serde(default)]
+        access_ns: u64,
         /// Rate of the flash.
         bytes_per_second: u64,
         /// Time to load a segment of the mapping.
@@ -57,6 +60,9 @@ pub enum Media {
     Parallel {
         /// Time to access a part.
         access_ns: u64,
+        /// The same to write it, if that differs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        write_ns: Option<u64>,
         /// Bytes of a part.
         part_bytes: u32,
         /// How many parts are accessed at once.

@@ -32,18 +32,25 @@ impl Mechanism {
                 free_at: 0,
                 head: 0,
             }),
-            Media::Card { bytes_per_second, map_miss_ns, map_segment_bytes, map_segments } => {
-                Self::Card(Card {
-                    bytes_per_second,
-                    map_miss_ns,
-                    map_segment_bytes,
-                    map_segments: map_segments as usize,
-                    free_at: 0,
-                    loaded: Vec::new(),
-                })
-            }
-            Media::Parallel { access_ns, part_bytes, ways } => Self::Parallel(Parallel {
+            Media::Card {
                 access_ns,
+                bytes_per_second,
+                map_miss_ns,
+                map_segment_bytes,
+                map_segments,
+            } => Self::Card(Card {
+                access_ns,
+                bytes_per_second,
+                map_miss_ns,
+                map_segment_bytes,
+                map_segments: map_segments as usize,
+                free_at: 0,
+                end: None,
+                loaded: Vec::new(),
+            }),
+            Media::Parallel { access_ns, write_ns, part_bytes, ways } => Self::Parallel(Parallel {
+                read_ns: access_ns,
+                write_ns: write_ns.unwrap_or(access_ns),
                 part_bytes: part_bytes.into(),
                 free_at: vec![0; ways.max(1) as usize],
             }),
@@ -51,12 +58,12 @@ impl Mechanism {
     }
 
     /// Reads or writes `bytes` from byte `start` on; returns when that is done.
-    pub fn access(&mut self, ready: u64, start: u64, bytes: u64) -> u64 {
+    pub fn access(&mut self, ready: u64, start: u64, bytes: u64, writes: bool) -> u64 {
         match self {
             Self::Memory => ready,
             Self::Disk(disk) => disk.access(ready, start, bytes),
             Self::Card(card) => card.access(ready, start, bytes),
-            Self::Parallel(parallel) => parallel.access(ready, start, bytes),
+            Self::Parallel(parallel) => parallel.access(ready, start, bytes, writes),
         }
     }
 
@@ -118,14 +125,17 @@ impl Disk {
     }
 }
 
-/// A memory card.
+/// A memory card. It reads ahead from where the last access ended.
 #[derive(Clone, Debug)]
 pub(super) struct Card {
+    access_ns: u64,
     bytes_per_second: u64,
     map_miss_ns: u64,
     map_segment_bytes: u64,
     map_segments: usize,
     free_at: u64,
+    /// The byte at which the last access ended.
+    end: Option<u64>,
     /// Segments of the mapping in memory; the least recently used one comes first.
     loaded: Vec<u64>,
 }
@@ -133,7 +143,9 @@ pub(super) struct Card {
 impl Card {
     fn access(&mut self, ready: u64, start: u64, bytes: u64) -> u64 {
         let misses = self.load_segments(start, bytes);
-        let begin = ready.max(self.free_at) + misses * self.map_miss_ns;
+        let access_ns = if self.end == Some(start) { 0 } else { self.access_ns };
+        let begin = ready.max(self.free_at) + misses * self.map_miss_ns + access_ns;
+        self.end = Some(start + bytes);
         // The next command begins only when this one is done.
         self.free_at = begin + transfer_ns(bytes, self.bytes_per_second);
         self.free_at
@@ -161,19 +173,21 @@ impl Card {
 /// Cells that work in parallel.
 #[derive(Clone, Debug)]
 pub(super) struct Parallel {
-    access_ns: u64,
+    read_ns: u64,
+    write_ns: u64,
     part_bytes: u64,
     /// When each way is free.
     free_at: Vec<u64>,
 }
 
 impl Parallel {
-    fn access(&mut self, ready: u64, start: u64, bytes: u64) -> u64 {
+    fn access(&mut self, ready: u64, start: u64, bytes: u64, writes: bool) -> u64 {
+        let access_ns = if writes { self.write_ns } else { self.read_ns };
         let mut last = ready;
         for part in start / self.part_bytes..(start + bytes).div_ceil(self.part_bytes) {
             let way = self.way_of(part);
             let free_at = &mut self.free_at[way];
-            *free_at = ready.max(*free_at) + self.access_ns;
+            *free_at = ready.max(*free_at) + access_ns;
             last = last.max(*free_at);
         }
         last

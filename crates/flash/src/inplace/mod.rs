@@ -109,11 +109,11 @@ impl InPlace {
     }
 
     /// Reads or writes units; returns when the media and the link are done.
-    fn access(&mut self, units: Units) -> u64 {
+    fn access(&mut self, units: Units, writes: bool) -> u64 {
         let unit = u64::from(self.drive.unit_bytes);
         let (start, bytes) = (u64::from(units.start) * unit, u64::from(units.count) * unit);
         let ready = self.now + self.drive.command_ns;
-        let done = self.mechanism.access(ready, start, bytes);
+        let done = self.mechanism.access(ready, start, bytes, writes);
         let len = transfer_ns(bytes, self.drive.link_bytes_per_second);
         // The link transfers data as the media deliver it.
         let from = done.saturating_sub(len).max(ready);
@@ -140,12 +140,12 @@ impl Device for InPlace {
             Command::Read(units) => {
                 self.check(*units)?;
                 self.counters.host_read += u64::from(units.count);
-                self.access(*units)
+                self.access(*units, false)
             }
             Command::Write { units, .. } => {
                 self.check(*units)?;
                 self.counters.host_written += u64::from(units.count);
-                let done = self.access(*units);
+                let done = self.access(*units, true);
                 self.keep(*units, done, contents);
                 done
             }
@@ -160,9 +160,9 @@ impl Device for InPlace {
                 self.counters.host_written += u64::from(units.count);
                 // The media do what comes first before the rest, if it is in the same place.
                 for cut in cut_units(*units, *bytes, *offset, unit) {
-                    self.access(cut);
+                    self.access(cut, false);
                 }
-                let done = self.access(*units);
+                let done = self.access(*units, true);
                 self.keep(*units, done, contents);
                 done
             }

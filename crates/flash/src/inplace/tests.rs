@@ -48,6 +48,7 @@ fn a_disk_reads_on_without_a_seek_and_waits_for_the_rotation_after_one() {
 #[test]
 fn a_card_does_one_command_after_the_other() {
     let mut card = InPlace::new(&with_media(Media::Card {
+        access_ns: 0,
         bytes_per_second: 100_000_000,
         map_miss_ns: 500_000,
         map_segment_bytes: 4 << 20,
@@ -59,8 +60,24 @@ fn a_card_does_one_command_after_the_other() {
 }
 
 #[test]
+fn a_card_reads_ahead_from_where_the_last_access_ended() {
+    let mut card = InPlace::new(&with_media(Media::Card {
+        access_ns: 1_000_000,
+        bytes_per_second: 100_000_000,
+        map_miss_ns: 0,
+        map_segment_bytes: 4 << 20,
+        map_segments: 2,
+    }));
+    let first = read(&mut card, 0, 0, 1);
+    assert_eq!(first, 10_000 + 1_000_000 + 40_960);
+    let next = read(&mut card, first, 1, 1);
+    assert_eq!(next, first + 10_000 + 40_960);
+    assert_eq!(read(&mut card, next, 3, 1), next + 10_000 + 1_000_000 + 40_960, "a gap");
+}
+
+#[test]
 fn ways_work_in_parallel() {
-    let media = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let media = Media::Parallel { access_ns: 10_000, write_ns: None, part_bytes: 4096, ways: 4 };
     let mut parallel = InPlace::new(&with_media(media));
     assert_eq!(read(&mut parallel, 0, 0, 4), 20_000);
     assert_eq!(read(&mut parallel, 0, 4, 8), 40_000);
@@ -78,7 +95,7 @@ fn ways_work_in_parallel() {
 #[test]
 fn a_write_of_part_of_a_unit_reads_it_first() {
     let part = |units, bytes, offset| Command::WritePart { units, bytes, offset, hint: Hint::None };
-    let media = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let media = Media::Parallel { access_ns: 10_000, write_ns: None, part_bytes: 4096, ways: 4 };
     let done = |command| {
         let mut drive = InPlace::new(&with_media(media.clone()));
         let done = drive.submit(0, &command).map(|completion| completion.done_ns);

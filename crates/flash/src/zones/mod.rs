@@ -56,8 +56,17 @@ struct Zone {
     saved: u32,
     /// The programs that were begun, by the die of the program unit and its place in its block.
     programs: Vec<Option<Ticket>>,
-    /// For each die, how many units of the program unit that is being assembled are copies.
-    copied: Vec<u32>,
+    /// The program unit that is being assembled for each die.
+    assembled: Vec<Assembled>,
+}
+
+/// What there is of a program unit that is not full.
+#[derive(Clone, Copy, Debug, Default)]
+struct Assembled {
+    /// How many of its units are copies.
+    copied: u32,
+    /// When the last one that arrives is in the buffer.
+    ready: u64,
 }
 
 /// A zoned drive.
@@ -109,7 +118,7 @@ impl Zoned {
             saved: 0,
             blocks: Vec::new(),
             programs: vec![None; (zone_units / shape.units_per_program) as usize],
-            copied: vec![0; shape.dies as usize],
+            assembled: vec![Assembled::default(); shape.dies as usize],
         };
         Ok(Self {
             nand: Nand::new(drive, &shape),
@@ -200,7 +209,7 @@ impl Zoned {
         let zone = self.zone_mut(number);
         (zone.state, zone.written, zone.saved) = (ZoneState::Empty, 0, 0);
         zone.programs.fill(None);
-        zone.copied.fill(0);
+        zone.assembled.fill(Assembled::default());
         for block in std::mem::take(&mut zone.blocks) {
             self.free.release(self.shape.die_of_block(block), block);
         }
@@ -302,7 +311,9 @@ impl Zoned {
         ready: u64,
     ) {
         let (die, at) = self.in_zone(within);
-        self.zone_mut(number).copied[die as usize] += u32::from(cause == ProgramCause::Copied);
+        let assembled = &mut self.zone_mut(number).assembled[die as usize];
+        assembled.copied += u32::from(cause == ProgramCause::Copied);
+        assembled.ready = assembled.ready.max(ready);
         let block = self.zones[number as usize].blocks[die as usize];
         if let Some(content) = &mut self.content {
             let unit = number * self.shape.dies * self.shape.units_per_block + within;
@@ -311,12 +322,12 @@ impl Zoned {
         if (at + 1).is_multiple_of(self.shape.units_per_program) {
             let (bytes, plane) =
                 (self.shape.program_unit_bytes(), self.shape.plane_of_block(block));
+            let Assembled { copied, ready } =
+                std::mem::take(&mut self.zone_mut(number).assembled[die as usize]);
             let ticket = self.nand.program(self.now, ready, die, plane, bytes);
             self.programs.push(Reverse((self.nand.end_of(ticket), bytes.into())));
             let program_unit = self.program_unit_of(die, at);
-            let zone = self.zone_mut(number);
-            zone.programs[program_unit] = Some(ticket);
-            let copied = std::mem::take(&mut zone.copied[die as usize]);
+            self.zone_mut(number).programs[program_unit] = Some(ticket);
             self.counters.copied += u64::from(copied);
             self.counters.programmed += u64::from(self.shape.units_per_program - copied);
         }

@@ -58,3 +58,17 @@ pub fn large(kind: u64) -> Drive {
         firmware: Firmware { defrag_log_bytes: 4 * firmware.defrag_log_bytes, ..firmware },
     }
 }
+
+/// A small one with another placement, and with planes.
+pub fn other(kind: u64) -> Drive {
+    let Drive { geometry, timing, buffer, firmware } = small(kind);
+    let placement = [Placement::ByAddress, Placement::DieAffine, Placement::FileAffine];
+    let planes_per_die = if kind.is_multiple_of(5) { 2 } else { 1 };
+    let blocks_per_plane = geometry.blocks_per_plane / planes_per_die;
+    Drive {
+        geometry: Geometry { planes_per_die, blocks_per_plane, ..geometry },
+        timing,
+        buffer,
+        firmware: Firmware { placement: placement[(kind % 3) as usize], ..firmware },
+    }
+}

@@ -10,6 +10,7 @@ mod support;
 
 mod drives;
 mod model;
+mod others;
 
 use drives::UNIT;
 use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
@@ -48,6 +49,8 @@ struct Run {
     states: HashSet<u64>,
     /// How many scattered writes follow one another, so that blocks are collected.
     scattered: u32,
+    /// Whether other commands are among them (`others`).
+    others: bool,
 }
 
 impl Run {
@@ -68,6 +71,7 @@ impl Run {
             description: format!("{drive:?}"),
             states: HashSet::new(),
             scattered,
+            others: false,
         }
     }
 
@@ -267,6 +271,9 @@ impl Run {
     }
 
     fn step(&mut self) {
+        if self.others && self.random.below(3) == 0 {
+            return self.other_step();
+        }
         match self.random.below(43) {
             0..=8 => {
                 let units = self.units(5);

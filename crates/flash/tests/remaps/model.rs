@@ -102,6 +102,14 @@ impl Model {
         }
     }
 
+    /// What these units hold is durable: they were written so just now.
+    pub fn settle_units(&mut self, units: std::ops::Range<u32>) {
+        for unit in units {
+            let events = &mut self.events[unit as usize];
+            events.drain(..events.len() - 1);
+        }
+    }
+
     pub fn settle_all(&mut self, cause: Cause) {
         self.settle(cause, self.clock);
     }

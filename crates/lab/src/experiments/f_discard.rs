@@ -3,7 +3,8 @@
 //!
 //! The time of a unit is derived from the second figure (sata-850pro.toml), which the first one follows from.
 
-use super::f_fig8_9::synthetic::{Calls, Synthetic};
+use super::f_fig8_9::synthetic::{Calls, FILE, On, Synthetic};
+use crate::bed;
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::presets;
@@ -24,10 +25,11 @@ const PAPER: [f64; 2] = [16.6, 8.485];
 
 fn run(_seed: u64) -> Results {
     let setup = presets::named(PRESET).expect("a preset");
-    let mut file = Synthetic::new();
-    let (before, commands) = file.discard(&setup);
-    file.defragment(Policy::Fragpicker, Calls::ALL[0]);
-    let (after, fewer) = file.discard(&setup);
+    let written = || Synthetic::written(&setup, On::Ext4, FILE);
+    let (before, commands) = written().discard();
+    let file = written();
+    file.defragment(&bed::policy(Policy::Fragpicker), Calls::ALL[0]);
+    let (after, fewer) = file.discard();
     let because = format!(
         "a command costs {:.0} us here, as one that reads does besides the flash; the paper's first figure needs {:.0}",
         (before - after) / (commands - fewer) * 1e6,

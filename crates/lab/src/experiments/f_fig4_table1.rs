@@ -38,7 +38,7 @@ const fn fit(cc: f64, slope: f64) -> Fit {
     Fit { cc, slope }
 }
 
-const DRIVES: [Drive; 4] = [
+const DRIVES: [Drive; 5] = [
     Drive {
         preset: "hdd",
         paper: [fit(0.9898939, 0.1027717), fit(0.9219008, 0.0204404), fit(-0.5333534, -0.0345131)],
@@ -54,6 +54,11 @@ const DRIVES: [Drive; 4] = [
     Drive {
         preset: "optane",
         paper: [fit(0.8883913, 0.0096721), fit(0.4166667, 0.0000022), fit(-0.1539585, -0.0000091)],
+    },
+    // The card again, behind a reader that it may have had.
+    Drive {
+        preset: "microsd-usb2",
+        paper: [fit(0.8889961, 0.0380474), fit(0.7488593, 0.0001394), fit(0.2562098, 0.0000272)],
     },
 ];
 

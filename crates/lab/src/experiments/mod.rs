@@ -7,6 +7,9 @@ mod d_fig4_6;
 mod d_fig7;
 mod d_fig8;
 mod f_discard;
+mod f_fig10;
+mod f_fig11;
+mod f_fig12;
 mod f_fig4_table1;
 mod f_fig8_9;
 mod f_sqlite;
@@ -28,7 +31,7 @@ mod phone;
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the papers.
-pub static ALL: [&Experiment; 23] = [
+pub static ALL: [&Experiment; 27] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
@@ -37,7 +40,10 @@ pub static ALL: [&Experiment; 23] = [
     &d_fig12::EXPERIMENT,
     &f_fig4_table1::EXPERIMENT,
     &f_fig8_9::EXPERIMENT,
+    &f_fig10::EXPERIMENT,
     &f_sqlite::EXPERIMENT,
+    &f_fig11::EXPERIMENT,
+    &f_fig12::EXPERIMENT,
     &f_discard::EXPERIMENT,
     &i_example::EXPERIMENT,
     &i_fig3_4::EXPERIMENT,
@@ -50,7 +56,8 @@ pub static ALL: [&Experiment; 23] = [
     &phone::fig6::EXPERIMENT,
     &j_fig7::EXPERIMENT,
     &j_fig8::EXPERIMENT,
-    &phone::fig15_table4::EXPERIMENT,
+    &phone::fig15_17::EXPERIMENT,
+    &phone::table4::EXPERIMENT,
     &j_power::EXPERIMENT,
 ];
 

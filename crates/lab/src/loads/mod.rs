@@ -125,7 +125,7 @@ pub(crate) fn read_whole(
 }
 
 /// Writes a file of `bytes` bytes from its start to its end, with calls of `call` bytes.
-fn write_whole(
+pub(crate) fn write_whole(
     files: &dyn FileSystem,
     file: FileId,
     bytes: u64,

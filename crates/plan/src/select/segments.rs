@@ -251,7 +251,7 @@ impl<'a> Area<'a> {
             let valid = u64::from(self.sections[section].valid);
             sections += 1;
             emptied += u64::from(moved[section] >= valid);
-            figures.blocks_held += valid.max(moved[section]);
+            figures.blocks_held += valid;
         }
         let all: u64 = moved.iter().sum();
         let per_section = u64::from(self.table.section_segments);

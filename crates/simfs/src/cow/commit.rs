@@ -15,15 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Blocks that are about to be written; their content where the drive keeps it.
 type Blocks = BTreeMap<u32, Bytes>;
 
-/// Writes the metadata of all changes, and switches to it.
+/// Writes the metadata of all changes, and switches to it. Without space for all of it nothing is written or forgotten: all changes are there
+/// for the next commit.
 pub(super) fn commit(state: &mut State<OfCow>) -> Result<(), Error> {
-    let mut blocks = Blocks::new();
     let inodes = state.changes.inodes.clone();
+    inodes.iter().for_each(|inode| settle_leaves(state, *inode));
+    let mut places = places(state, &inodes)?.into_iter();
+    let mut blocks = Blocks::new();
     for inode in &inodes {
-        leaves(state, *inode, &mut blocks)?;
-        write_inode(state, *inode, &mut blocks)?;
+        leaves(state, *inode, &mut places, &mut blocks);
+        write_inode(state, *inode, &mut places, &mut blocks);
     }
-    write_map(state, &inodes, &mut blocks)?;
+    write_map(state, &inodes, &mut places, &mut blocks);
+    debug_assert_eq!(places.next(), None, "a place that nothing is for");
     state.kind.head.generation += 1;
     let (machine, omit) = (state.machine.clone(), state.settings.omit);
     if omit == Some(Omit::SuperLast) {
@@ -44,31 +48,55 @@ pub(super) fn commit(state: &mut State<OfCow>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A run of new blocks for metadata.
-fn place(state: &mut State<OfCow>, count: u32) -> Result<Units, Error> {
-    let metadata = &mut state.kind.metadata;
-    let units = metadata.allocate(tables::FIRST, count, false).ok_or(Error::NoSpace)?;
-    if units.count < count {
-        metadata.release(units);
-        return Err(Error::NoSpace);
+/// The leaves of a file fit its extents.
+fn settle_leaves(state: &mut State<OfCow>, inode: u64) {
+    let Some(file) = state.files.get_mut(inode) else { return };
+    let left = file.leaves.settle(&file.map, state.fanout);
+    state.kind.left.extend(left.into_iter().map(|place| Units::new(place, 1)));
+}
+
+/// The blocks of the map that have these inodes.
+fn map_blocks(state: &State<OfCow>, inodes: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let per_block = state.kind.head.per_map_block();
+    inodes.iter().map(|inode| inode / per_block).collect()
+}
+
+/// New places for all that is written, in its order: of each inode its changed leaves and itself, then the blocks of the map.
+fn places(state: &mut State<OfCow>, inodes: &BTreeSet<u64>) -> Result<Vec<Units>, Error> {
+    let mut counts: Vec<u32> = Vec::new();
+    for file in inodes.iter().filter_map(|inode| state.files.get(*inode)) {
+        let changed = file.leaves.each().iter().filter(|(_, leaf)| leaf.is_changed).count();
+        counts.extend(std::iter::repeat_n(1, changed));
+        counts.push(tables::inode_blocks(file, state.block_bytes as usize));
     }
-    Ok(units)
+    let per_block = state.kind.head.per_map_block();
+    let has_files = |n: &u64| state.files.any_within(n * per_block..(n + 1) * per_block);
+    let with_files = map_blocks(state, inodes).iter().filter(|n| has_files(n)).count();
+    counts.extend(std::iter::repeat_n(1, with_files));
+    let metadata = &mut state.kind.metadata;
+    let mut places: Vec<Units> = Vec::new();
+    for count in counts {
+        let found = metadata.allocate(tables::FIRST, count, false);
+        places.extend(found);
+        if found.is_none_or(|units| units.count < count) {
+            places.into_iter().for_each(|units| metadata.release(units));
+            return Err(Error::NoSpace);
+        }
+    }
+    Ok(places)
 }
 
 /// New places for the leaves of a file that have changed.
-fn leaves(state: &mut State<OfCow>, inode: u64, blocks: &mut Blocks) -> Result<(), Error> {
-    let fanout = state.fanout;
-    let Some(file) = state.files.get_mut(inode) else { return Ok(()) };
-    let left = file.leaves.settle(&file.map, fanout);
-    state.kind.left.extend(left.into_iter().map(|place| Units::new(place, 1)));
-    let Some(file) = state.files.get(inode) else { return Ok(()) };
-    for (range, leaf) in file.leaves.each() {
-        if !leaf.is_changed {
-            continue;
-        }
+fn leaves(
+    state: &mut State<OfCow>,
+    inode: u64,
+    places: &mut impl Iterator<Item = Units>,
+    blocks: &mut Blocks,
+) {
+    let Some(file) = state.files.get_mut(inode) else { return };
+    for (range, leaf) in file.leaves.each().into_iter().filter(|(_, leaf)| leaf.is_changed) {
+        let Some(units) = places.next() else { return };
         state.kind.left.extend(leaf.place.map(|place| Units::new(place, 1)));
-        let units = place(state, 1)?;
-        let Some(file) = state.files.get_mut(inode) else { return Ok(()) };
         file.leaves.set(range.start, Leaf { place: Some(units.start), ..Leaf::default() });
         let bytes = state.machine.keeps_content().then(|| {
             let pieces: Vec<Piece> = file.map.within(range).collect();
@@ -76,35 +104,37 @@ fn leaves(state: &mut State<OfCow>, inode: u64, blocks: &mut Blocks) -> Result<(
         });
         blocks.insert(units.start, bytes.flatten());
     }
-    Ok(())
 }
 
 /// A new place for an inode, or none if it is gone.
-fn write_inode(state: &mut State<OfCow>, inode: u64, blocks: &mut Blocks) -> Result<(), Error> {
+fn write_inode(
+    state: &mut State<OfCow>,
+    inode: u64,
+    places: &mut impl Iterator<Item = Units>,
+    blocks: &mut Blocks,
+) {
     state.kind.left.extend(state.kind.inodes.remove(&inode));
-    let Some(file) = state.files.get(inode) else { return Ok(()) };
-    let block = state.block_bytes as usize;
-    let (count, keeps) = (tables::inode_blocks(file, block), state.machine.keeps_content());
-    let contents = if keeps { tables::inode(file, block) } else { Vec::new() };
-    let units = place(state, count)?;
+    let Some(file) = state.files.get(inode) else { return };
+    let Some(units) = places.next() else { return };
+    let keeps = state.machine.keeps_content();
+    let contents = if keeps { tables::inode(file, state.block_bytes as usize) } else { Vec::new() };
     let contents = contents.into_iter().map(Some).chain(std::iter::repeat(None));
     blocks.extend(units.each().zip(contents));
     state.kind.inodes.insert(inode, units);
-    Ok(())
 }
 
 /// New places for the blocks of the map that have these inodes.
 fn write_map(
     state: &mut State<OfCow>,
     inodes: &BTreeSet<u64>,
+    places: &mut impl Iterator<Item = Units>,
     blocks: &mut Blocks,
-) -> Result<(), Error> {
+) {
     let per_block = state.kind.head.per_map_block();
-    let changed: BTreeSet<u64> = inodes.iter().map(|inode| inode / per_block).collect();
-    for n in changed {
+    for n in map_blocks(state, inodes) {
         let first = n * per_block;
-        let is_empty = state.kind.inodes.range(first..first + per_block).next().is_none();
-        let new = if is_empty { 0 } else { place(state, 1)?.start };
+        let is_empty = !state.files.any_within(first..first + per_block);
+        let new = if is_empty { 0 } else { places.next().map_or(0, |units| units.start) };
         let map = &mut state.kind.head.map;
         map.resize(map.len().max(n as usize + 1), 0);
         let old = std::mem::replace(&mut map[n as usize], new);
@@ -117,7 +147,6 @@ fn write_map(
             blocks.insert(new, state.machine.keeps_content().then(block).flatten());
         }
     }
-    Ok(())
 }
 
 /// Reads what the last commit has written, and compares it with what is in memory.

@@ -10,7 +10,8 @@
 //! blocks (reflink); how many files have a block is counted in memory from the extents of all files when it is mounted.
 //!
 //! Differences from Btrfs: the tree is a map of inodes with one level of blocks between super block and inodes, and the extents of each
-//! file in leaves of their own; there is no extent tree on the drive; `fsync` commits the transaction, because there is no log tree.
+//! file in leaves of their own; there is no extent tree on the drive; `fsync` commits the transaction, because there is no log tree. What
+//! it frees is held until the next transaction that no `fsync` has asked for, as on Btrfs, whose log tree leaves it pinned until then.
 //! Metadata has a part of the drive of its own, as Btrfs has chunks for it. Space that was allocated and never written is written in
 //! place once, as on Btrfs.
 
@@ -20,7 +21,7 @@ mod tables;
 use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
-use crate::machine::Machine;
+use crate::machine::{Machine, Program};
 use crate::mounted::{Kind, Mounted, Settings, State};
 use crate::owners::Owners;
 use crate::space::Space;
@@ -137,6 +138,7 @@ impl Kind for OfCow {
     /// 128 MiB of blocks of 4 KiB (`BTRFS_MAX_EXTENT_SIZE`).
     const LONGEST: u32 = 32768;
     const SHARES: bool = true;
+    const PINS: bool = true;
 
     fn most_files(&self) -> u64 {
         self.head.most_files()
@@ -150,17 +152,18 @@ impl Kind for OfCow {
         self.nocow || piece.unwritten
     }
 
-    /// Behind what comes before it in the file, or the first run that is long enough.
+    /// In the first run that is long enough from where the file has these blocks on, or those before them
+    /// (`get_extent_allocation_hint` in fs/btrfs/inode.c); for a file without blocks from the first one on.
     fn place(
         &mut self,
         space: &mut Space,
         file: &mut File,
         block: u64,
         count: u32,
+        _: Program,
     ) -> Option<Units> {
-        let before = file.map.before(block);
-        let continues = before.is_some_and(|piece| piece.blocks().end == block);
-        space.allocate(before.map_or(0, |piece| piece.units().end()), count, continues)
+        let near = file.map.at(block).or_else(|| file.map.before(block));
+        space.allocate_behind(near.map_or(0, |piece| piece.place), count)
     }
 
     fn unreserve(&mut self, _: &mut Space, _: &mut File) {}

@@ -80,7 +80,11 @@ impl<'a> Load<'a> {
             5..=6 => self.write(file, BLOCKS, Access::Direct),
             7..=8 => self.append(file),
             9 => self.scatter(file),
-            10..=12 => self.sync_file(file),
+            10..=11 => self.sync_file(file),
+            12 => {
+                self.sync_file(file)?;
+                self.fs.close(file)
+            }
             13 => self.sync(),
             14..=15 => {
                 let to = self.name();

@@ -1,10 +1,13 @@
-//! Where new data of a file goes (fs/ext4/mballoc.c): to what is reserved for the file; behind the extent before it; small files to a
-//! run that they share; large ones where the last large one was allocated.
+//! Where new data of a file goes (fs/ext4/mballoc.c): to what is reserved for the file; of a small file, to a run that all of them
+//! share, also where it grows; of a large one, behind the extent before it if all that is wanted is free there, else to the group where the
+//! last large one was allocated, and those after it. If all files count as small, the run is the processor's (`ext4_mb_group_or_file`).
 
 use super::OfInPlace;
 use crate::files::File;
+use crate::machine::Program;
 use crate::space::Space;
 use fragmend_flash::command::Units;
+use std::ops::Range;
 
 /// Files of at most so many bytes are small (`s_mb_stream_request`, 16 blocks of 4 KiB).
 const SMALL_BYTES: u64 = 64 << 10;
@@ -25,30 +28,30 @@ const WINDOW_KIB: [(u64, u64); 10] = [
     (u64::MAX, 8192),
 ];
 
-/// Allocates at most `count` blocks for a file, from its block `block` on.
+/// Allocates blocks for a file, for its blocks `blocks` or the first of them, for a program.
 pub(super) fn place(
     kind: &mut OfInPlace,
     space: &mut Space,
     file: &mut File,
-    block: u64,
-    count: u32,
+    blocks: Range<u64>,
+    program: Program,
 ) -> Option<Units> {
+    let (block, count) = (blocks.start, (blocks.end - blocks.start) as u32);
     if let Some(units) = from_reserved(space, file, block, count) {
         return Some(units);
     }
     let bytes = kind.places.block_bytes();
-    let before = file.map.before(block);
-    let continues = before.filter(|piece| piece.blocks().end == block);
-    let goal = before.map(|piece| piece.units().end());
     let end = (block + u64::from(count)) * bytes;
-    if kind.locality && goal.is_none() && end.max(file.size) <= SMALL_BYTES {
-        return small(kind, space, count);
+    if kind.locality && (kind.all_small || end.max(file.size) <= SMALL_BYTES) {
+        return small(kind, space, count, kind.all_small.then_some(program));
     }
     let reserves = kind.reservation && end >= file.size;
     let wanted =
         if reserves { with_reserved(block, count, end.max(file.size), bytes) } else { count };
-    let found = space.allocate(goal.unwrap_or(kind.stream), wanted, continues.is_some())?;
-    kind.stream = found.end();
+    let before = file.map.before(block).filter(|piece| piece.blocks().end == block);
+    let goal = before.map(|piece| piece.units().end());
+    let found = space.allocate_from(goal, kind.stream, wanted)?;
+    kind.stream = found.start;
     let (used, rest) = (count.min(found.count), found.count.saturating_sub(count));
     if rest > 0 {
         let rest = Units::new(found.start + used, rest);
@@ -81,9 +84,14 @@ fn from_reserved(space: &mut Space, file: &mut File, block: u64, count: u32) -> 
     Some(used)
 }
 
-/// Blocks of the run that small files share.
-fn small(kind: &mut OfInPlace, space: &mut Space, count: u32) -> Option<Units> {
-    let run = match kind.small.take() {
+/// Blocks of the run that small files share, or that is a program's.
+fn small(
+    kind: &mut OfInPlace,
+    space: &mut Space,
+    count: u32,
+    program: Option<Program>,
+) -> Option<Units> {
+    let run = match kind.small.remove(&program) {
         Some(run) => run,
         None => {
             let run = space.allocate(kind.stream, SHARED_BLOCKS, false)?;
@@ -93,7 +101,9 @@ fn small(kind: &mut OfInPlace, space: &mut Space, count: u32) -> Option<Units> {
     };
     let used = Units::new(run.start, count.min(run.count));
     let rest = Units::new(used.end(), run.count - used.count);
-    kind.small = (rest.count > 0).then_some(rest);
+    if rest.count > 0 {
+        kind.small.insert(program, rest);
+    }
     space.hand_over(used);
     Some(used)
 }

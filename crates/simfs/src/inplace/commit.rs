@@ -10,7 +10,8 @@ use fragmend_flash::command::{Command, LogAction, Units};
 use fragmend_flash::device::Bytes;
 use std::collections::BTreeMap;
 
-/// Writes the metadata of all changes to the journal, and commits it.
+/// Writes the metadata of all changes to the journal, and commits it. A transaction that is longer than the journal is found before anything
+/// is written or forgotten: all changes are there for the next one.
 pub(super) fn commit(state: &mut State<OfInPlace>) -> Result<(), Error> {
     let mut images: BTreeMap<u32, Bytes> = BTreeMap::new();
     for inode in state.changes.inodes.clone() {
@@ -25,9 +26,11 @@ pub(super) fn commit(state: &mut State<OfInPlace>) -> Result<(), Error> {
         images.insert(places.bitmap(group).start, tables::kept(&state.machine, bitmap));
     }
     let images: Vec<Image> = images.into_iter().collect();
-    let revoked = std::mem::take(&mut state.changes.leaves);
     let (machine, omit) = (state.machine.clone(), state.settings.omit);
     let Changes { remapped, exclusively, .. } = state.changes;
+    let transaction =
+        Transaction { images, revoked: state.changes.leaves.clone(), remaps: exclusively };
+    let prepared = state.kind.journal.prepare(&machine, transaction, omit)?;
     // The order of what follows: `mounted/remap.rs`.
     if remapped && omit != Some(Omit::LogFlush) {
         machine.command(&Command::DefragLog(LogAction::Flush))?;
@@ -37,10 +40,14 @@ pub(super) fn commit(state: &mut State<OfInPlace>) -> Result<(), Error> {
     if commits_log && commits_first {
         machine.command(&Command::DefragLog(LogAction::Commit))?;
     }
-    let transaction = Transaction { images, revoked, remaps: exclusively };
-    state.kind.journal.commit(&machine, transaction, omit)?;
+    state.kind.journal.commit(&machine, prepared, omit)?;
     if commits_log && !commits_first {
         machine.command(&Command::DefragLog(LogAction::Commit))?;
+    }
+    for inode in &state.changes.inodes {
+        if let Some(file) = state.files.get_mut(*inode) {
+            file.leaves.are_written();
+        }
     }
     Ok(())
 }
@@ -65,20 +72,19 @@ fn settle_leaves(state: &mut State<OfInPlace>, inode: u64) -> Result<(), Error> 
     Ok(())
 }
 
-/// The blocks of an inode and of its leaves that differ from the drive; they do not any more.
-fn inode_images(state: &mut State<OfInPlace>, inode: u64) -> Vec<Image> {
-    let (machine, block) = (state.machine.clone(), state.block_bytes as usize);
+/// The blocks of an inode and of its leaves that differ from the drive.
+fn inode_images(state: &State<OfInPlace>, inode: u64) -> Vec<Image> {
+    let (machine, block) = (&state.machine, state.block_bytes as usize);
     let home = state.kind.places.inode(inode);
-    let Some(file) = state.files.get_mut(inode) else { return vec![(home, None)] };
-    let mut images = vec![(home, tables::kept(&machine, || tables::inode(file, block)))];
+    let Some(file) = state.files.get(inode) else { return vec![(home, None)] };
+    let mut images = vec![(home, tables::kept(machine, || tables::inode(file, block)))];
     let leaves = file.leaves.each();
     for (n, (range, leaf)) in leaves.iter().enumerate() {
         let next = leaves.get(n + 1).and_then(|(_, next)| next.place);
         let Some(place) = leaf.place else { continue };
         if leaf.is_changed || leaf.next != next {
             let pieces = || file.map.within(range.clone()).collect();
-            images.push((place, tables::kept(&machine, || tables::leaf(pieces(), next, block))));
-            file.leaves.set(range.start, Leaf { place: Some(place), is_changed: false, next });
+            images.push((place, tables::kept(machine, || tables::leaf(pieces(), next, block))));
         }
     }
     images

@@ -58,6 +58,14 @@ pub(super) struct Transaction {
     pub remaps: bool,
 }
 
+/// A transaction that fits into the journal, with its descriptor.
+pub(super) struct Prepared {
+    descriptor: Vec<Box<[u8]>>,
+    images: Vec<Image>,
+    revoked: Vec<u32>,
+    remaps: bool,
+}
+
 /// What follows them.
 #[derive(Serialize, Deserialize)]
 struct Commit {
@@ -119,21 +127,22 @@ impl Journal {
     /// Commits an empty transaction if the last one depends on remaps, so that it is not the last one any more.
     pub fn settle(&mut self, machine: &Machine, omit: Option<Omit>) -> Result<(), Error> {
         if self.ends_with_remaps && omit != Some(Omit::JournalSettled) {
-            self.commit(machine, Transaction::default(), omit)?;
+            let empty = self.prepare(machine, Transaction::default(), omit)?;
+            self.commit(machine, empty, omit)?;
         }
         Ok(())
     }
 
-    /// Commits a transaction.
+    /// A transaction as the journal will hold it. Nothing is written yet.
     ///
     /// # Errors
-    /// The transaction is longer than the journal, or the drive refuses.
-    pub fn commit(
-        &mut self,
+    /// The transaction is longer than the journal.
+    pub fn prepare(
+        &self,
         machine: &Machine,
         transaction: Transaction,
         omit: Option<Omit>,
-    ) -> Result<(), Error> {
+    ) -> Result<Prepared, Error> {
         let Transaction { images, revoked, remaps } = transaction;
         let block = machine.block_bytes() as usize;
         let places = images.iter().map(|(place, _)| *place).collect();
@@ -141,12 +150,27 @@ impl Journal {
         let (magic, sequence) = (MAGIC, self.sequence);
         let descriptor =
             record::pack(&Descriptor { magic, sequence, places, revoked: kept, remaps }, block);
+        if descriptor.len() + images.len() + 1 > self.blocks() as usize {
+            return Err(Error::NoSpace);
+        }
+        Ok(Prepared { descriptor, images, revoked, remaps })
+    }
+
+    /// Commits a transaction that was prepared, and nothing since.
+    ///
+    /// # Errors
+    /// The drive refuses.
+    pub fn commit(
+        &mut self,
+        machine: &Machine,
+        prepared: Prepared,
+        omit: Option<Omit>,
+    ) -> Result<(), Error> {
+        let Prepared { descriptor, images, revoked, remaps } = prepared;
+        let (block, sequence) = (machine.block_bytes() as usize, self.sequence);
         let mut contents: Vec<Bytes> = descriptor.into_iter().map(Some).collect();
         contents.extend(images.iter().map(|(_, bytes)| bytes.clone()));
         let count = contents.len() as u32 + 1;
-        if count > self.blocks() {
-            return Err(Error::NoSpace);
-        }
         if count > self.free {
             self.checkpoint(machine, omit)?;
         }
@@ -154,7 +178,7 @@ impl Journal {
         if omit != Some(Omit::FlushBeforeCommit) {
             machine.flush()?;
         }
-        let commit = record::pack(&Commit { magic, committed: sequence }, block);
+        let commit = record::pack(&Commit { magic: MAGIC, committed: sequence }, block);
         self.write(
             machine,
             self.after(self.head, count - 1),

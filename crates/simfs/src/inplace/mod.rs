@@ -22,15 +22,16 @@ mod tables;
 use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
-use crate::machine::Machine;
+use crate::machine::{Machine, Program};
 use crate::mounted::{Changes, Kind, Mounted, Omit, Primitive, Settings, State};
 use crate::owners::Owners;
 use crate::record;
-use crate::space::Space;
+use crate::space::{Rule, Space};
 use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
 use fragmend_layout::FsKind;
 use journal::Journal;
 use places::Places;
+use std::collections::BTreeMap;
 
 /// What it is made and mounted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,12 @@ pub struct Options {
     pub reservation: bool,
     /// Whether small files are placed next to each other, in a run that is theirs (locality group).
     pub locality: bool,
+    /// Whether all files count as small, at any size (`mb_stream_req` with a large number): each program, which has a processor of its
+    /// own, allocates what it writes from a run that is the processor's.
+    pub all_small: bool,
+    /// Whether the journal is at the end of the drive, and not at its beginning. So it is on a drive of its own where the machine's drive
+    /// is two [joined](fragmend_flash::joined) ones (`mke2fs -J device=`).
+    pub journal_last: bool,
     /// How data is brought to a new place.
     pub primitive: Primitive,
     /// Whether files that are in fragments once they are written are brought to a place where they are in one (janusd, section 7).
@@ -66,6 +73,8 @@ impl Options {
             inodes: (blocks / (16384 / block).max(1)).clamp(16, 1 << 16),
             reservation: true,
             locality: true,
+            all_small: false,
+            journal_last: false,
             primitive: Primitive::Copy,
             defrag_on_write: false,
         }
@@ -81,10 +90,11 @@ pub struct OfInPlace {
     journal: Journal,
     reservation: bool,
     locality: bool,
+    all_small: bool,
     /// Where the next large file that has no goal of its own is looked for.
     stream: u32,
-    /// What is reserved for small files.
-    small: Option<Units>,
+    /// What is reserved for small files: for all programs together, or, if all files are small, for each program.
+    small: BTreeMap<Option<Program>, Units>,
 }
 
 impl InPlace {
@@ -99,10 +109,11 @@ impl InPlace {
         machine.write(&[Units::new(0, 1)], Hint::None, &mut |_| Some(head[0].clone()))?;
         // Inodes that are not used are zeroes.
         machine.command(&Command::Trim(places.table()))?;
-        let mut space = Space::new(places.blocks, places.per_group);
-        space.take(Units::new(0, places.first_data()));
+        let mut space = Space::new(places.blocks, places.per_group).with(Rule::Multiblock);
+        places.tables().into_iter().for_each(|units| space.take(units));
         for group in 0..places.groups() {
-            let bitmap = tables::bitmap(&space, &[], &places, group, block);
+            let bitmap =
+                tables::kept(machine, || tables::bitmap(&space, &[], &places, group, block));
             machine.write(&[places.bitmap(group)], Hint::None, &mut |_| bitmap.clone())?;
         }
         let journal = Journal::format(machine, places.journal())?;
@@ -142,7 +153,8 @@ impl InPlace {
             journal,
             reservation: options.reservation,
             locality: options.locality,
-            small: None,
+            all_small: options.all_small,
+            small: BTreeMap::new(),
         };
         let mounted = Self::new(machine, &options.settings, files, space, Owners::default(), kind);
         mounted.move_by(options.primitive, options.defrag_on_write);
@@ -198,8 +210,9 @@ impl Kind for OfInPlace {
         file: &mut File,
         block: u64,
         count: u32,
+        program: Program,
     ) -> Option<Units> {
-        allocate::place(self, space, file, block, count)
+        allocate::place(self, space, file, block..block + u64::from(count), program)
     }
 
     fn unreserve(&mut self, space: &mut Space, file: &mut File) {
@@ -209,7 +222,7 @@ impl Kind for OfInPlace {
     }
 
     fn unreserve_all(&mut self, space: &mut Space) {
-        if let Some(units) = self.small.take() {
+        for units in std::mem::take(&mut self.small).into_values() {
             space.let_go(units);
         }
     }

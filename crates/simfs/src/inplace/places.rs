@@ -1,4 +1,4 @@
-//! Where on the drive the tables are: super block, journal, bitmaps, inodes, and behind them data.
+//! Where on the drive the tables are: super block, journal (or it is at the end), bitmaps, inodes, and behind them data.
 
 use super::Options;
 use crate::error::Error;
@@ -20,6 +20,8 @@ pub(super) struct Places {
     pub per_group: u32,
     /// Of the journal.
     journal_blocks: u32,
+    /// Whether the journal is at the end.
+    journal_last: bool,
     /// Blocks with an inode each.
     pub inodes: u32,
 }
@@ -43,6 +45,7 @@ impl Places {
             blocks: machine.blocks(),
             per_group,
             journal_blocks: options.journal_blocks,
+            journal_last: options.journal_last,
             inodes: options.inodes,
         };
         let metadata = 1
@@ -65,7 +68,13 @@ impl Places {
 
     /// The journal.
     pub fn journal(&self) -> Units {
-        Units::new(1, self.journal_blocks)
+        let start = if self.journal_last { self.blocks - self.journal_blocks } else { 1 };
+        Units::new(start, self.journal_blocks)
+    }
+
+    /// The first bitmap.
+    fn first_bitmap(&self) -> u32 {
+        if self.journal_last { 1 } else { self.journal().end() }
     }
 
     /// How many groups there are.
@@ -81,17 +90,24 @@ impl Places {
 
     /// The bitmap of a group.
     pub fn bitmap(&self, group: u32) -> Units {
-        Units::new(self.journal().end() + group, 1)
+        Units::new(self.first_bitmap() + group, 1)
     }
 
     /// The inodes.
     pub fn table(&self) -> Units {
-        Units::new(self.journal().end() + self.groups(), self.inodes)
+        Units::new(self.first_bitmap() + self.groups(), self.inodes)
     }
 
     /// The block of an inode.
     pub fn inode(&self, inode: u64) -> u32 {
         self.table().start + inode as u32
+    }
+
+    /// All blocks that have tables, or are the journal's.
+    pub fn tables(&self) -> Vec<Units> {
+        let mut tables = vec![Units::new(0, self.first_data())];
+        tables.extend(self.journal_last.then(|| self.journal()));
+        tables
     }
 
     /// The first block that files may have.

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::mounted::{Kind, add_once};
 use crate::ranges::RangeSet;
 use crate::record;
-use crate::space::Space;
+use crate::space::{Rule, Space};
 use fragmend_flash::command::Units;
 use fragmend_flash::device::Bytes;
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,9 @@ pub(super) fn bitmap(
 pub(super) fn read(places: &Places, read: &impl Fn(Units) -> Vec<u8>) -> Result<Tables, String> {
     let mut files = BTreeMap::new();
     let mut used = RangeSet::default();
-    add_once(&mut used, Units::new(0, places.first_data()), "tables")?;
+    for units in places.tables() {
+        add_once(&mut used, units, "tables")?;
+    }
     for number in 0..u64::from(places.inodes) {
         let block = read(Units::new(places.inode(number), 1));
         if block.iter().all(|byte| *byte == 0) {
@@ -97,7 +99,7 @@ pub(super) fn read(places: &Places, read: &impl Fn(Units) -> Vec<u8>) -> Result<
         }
         files.insert(number, file);
     }
-    let mut space = Space::new(places.blocks, places.per_group);
+    let mut space = Space::new(places.blocks, places.per_group).with(Rule::Multiblock);
     for group in 0..places.groups() {
         let (bits, blocks) = (read(places.bitmap(group)), places.group(group));
         for unit in blocks.each() {

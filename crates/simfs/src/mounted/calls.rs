@@ -182,6 +182,20 @@ impl<K: Kind> State<K> {
     }
 }
 
+impl<K: Kind> Mounted<K> {
+    /// A read or a write. Past the page cache its system call is that of the machine.
+    fn transfer(
+        &self,
+        access: Access,
+        call: impl FnOnce(&mut State<K>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match access {
+            Access::Buffered => self.call(call),
+            Access::Direct => self.untimed_call(call),
+        }
+    }
+}
+
 impl<K: Kind> FileSystem for Mounted<K> {
     fn machine(&self) -> &Machine {
         &self.0.machine
@@ -211,11 +225,11 @@ impl<K: Kind> FileSystem for Mounted<K> {
     }
 
     fn write(&self, file: FileId, range: ByteRange, access: Access) -> Result<(), Error> {
-        self.call(|state| state.write(file, range, access))
+        self.transfer(access, |state| state.write(file, range, access))
     }
 
     fn read(&self, file: FileId, range: ByteRange, access: Access) -> Result<(), Error> {
-        self.call(|state| state.read(file, range, access))
+        self.transfer(access, |state| state.read(file, range, access))
     }
 
     fn content(&self, file: FileId, blocks: Range<u64>) -> Result<Vec<Token>, Error> {
@@ -251,7 +265,7 @@ impl<K: Kind> FileSystem for Mounted<K> {
             state.files.of(file)?;
             state.write_back(file.inode, 0..u64::MAX)?;
             if state.changes.inodes.contains(&file.inode) {
-                return state.commit();
+                return state.commit_for_file();
             }
             state.flush_unless(super::Omit::FlushOfOverwrites)
         })

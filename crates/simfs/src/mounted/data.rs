@@ -61,7 +61,8 @@ impl<K: Kind> State<K> {
         while at < range.end {
             let Some(file) = self.files.get_mut(inode) else { return Err(Error::Gone) };
             let count = (range.end - at).min(K::LONGEST.into()) as u32;
-            let units = self.kind.place(&mut self.space, file, at, count);
+            let program = self.machine.present();
+            let units = self.kind.place(&mut self.space, file, at, count, program);
             let Some(units) = units else { return Err(Error::NoSpace) };
             let piece = Piece { block: at, place: units.start, count: units.count, unwritten };
             let old = file.map.insert(piece);
@@ -94,21 +95,17 @@ impl<K: Kind> State<K> {
     ) -> Result<(), Error> {
         let Some(file) = self.files.get_mut(inode) else { return Err(Error::Gone) };
         let pieces: Vec<Piece> = file.map.within(range.clone()).collect();
-        let units: Vec<Units> = pieces.iter().map(Piece::units).collect();
-        let hint = match file.map.at(range.start.wrapping_sub(1)) {
-            _ if !self.settings.hints => Hint::None,
-            _ if !file.unwritten_out.contains(range.start) => Hint::Overwrite,
-            Some(before) => {
-                Hint::Append { predecessor: before.place + (range.start - 1 - before.block) as u32 }
-            }
-            None => Hint::None,
+        let bios: Vec<(Units, Hint)> = if self.settings.hints {
+            file.bios(range.clone())
+        } else {
+            pieces.iter().map(|piece| (piece.units(), Hint::None)).collect()
         };
         let mut blocks: BTreeMap<u32, u64> = BTreeMap::new();
         if self.machine.keeps_content() {
             blocks.extend(pieces.iter().flat_map(|piece| piece.units().each().zip(piece.blocks())));
         }
         let bytes = self.block_bytes;
-        self.machine.write(&units, hint, &mut |unit| {
+        self.machine.write_each(&bios, &mut |unit| {
             let token = blocks.get(&unit).and_then(|block| token(*block));
             token.and_then(|token| block_of_token(token, bytes))
         })?;
@@ -157,6 +154,9 @@ impl<K: Kind> State<K> {
     pub fn write_back_all(&mut self) -> Result<(), Error> {
         for inode in self.cache.dirty_files() {
             self.write_back(inode, 0..u64::MAX)?;
+            if self.kind.is_full(&self.changes) {
+                self.commit_early()?;
+            }
         }
         self.dirty_ns = None;
         Ok(())

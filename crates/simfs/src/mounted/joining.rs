@@ -28,14 +28,11 @@ impl<K: Kind> State<K> {
     /// Relocates the files that have changed since the last commit and are in fragments, each to a place where it is in one, if there is
     /// one. Data has its place once it is written back, so that "right after the write" is just before the commit.
     pub(super) fn join_changed(&mut self) -> Result<(), Error> {
-        // A full log commits meanwhile.
-        if !std::mem::take(&mut self.defrag_on_write) {
+        if !self.defrag_on_write {
             return Ok(());
         }
         let changed = self.changes.inodes.clone();
-        let done = changed.into_iter().try_for_each(|inode| self.join(inode));
-        self.defrag_on_write = true;
-        done
+        changed.into_iter().try_for_each(|inode| self.join(inode))
     }
 
     fn join(&mut self, inode: u64) -> Result<(), Error> {
@@ -106,10 +103,11 @@ impl<K: Kind> State<K> {
         place: Units,
     ) -> Result<Relocated, Error> {
         self.hold_at(place);
-        let done = self.relocate(inode, &moved_to(pieces, &[place]))?;
-        for unused in part_of(&[place], done.blocks..u64::MAX) {
+        let done = self.relocate(inode, &moved_to(pieces, &[place]));
+        let used = done.as_ref().map_or(0, |done| done.blocks);
+        for unused in part_of(&[place], used..u64::MAX) {
             self.release(unused);
         }
-        Ok(done)
+        done
     }
 }

@@ -13,6 +13,7 @@
 mod calls;
 mod check;
 mod data;
+mod hints;
 mod joining;
 mod moves;
 mod reads;
@@ -25,7 +26,7 @@ use crate::error::Error;
 use crate::extent_map::Piece;
 use crate::files::{File, Files};
 use crate::leaves::Fanout;
-use crate::machine::Machine;
+use crate::machine::{Machine, Program};
 use crate::owners::Owners;
 use crate::readahead::Readahead;
 use crate::space::Space;
@@ -51,7 +52,7 @@ pub struct Settings {
     pub delayed_allocation: bool,
     /// Whether freed blocks are trimmed (`-o discard`).
     pub discard: bool,
-    /// Whether writes have the hints of FAST'24 (section 4).
+    /// Whether data writes have the hints of FAST'24 (section 4, `mounted/hints.rs`).
     pub hints: bool,
     /// How long after a change the transaction is committed: 5 s on ext4, 30 s on Btrfs.
     pub commit_ns: u64,
@@ -153,19 +154,22 @@ pub trait Kind: Sized + 'static {
     const LONGEST: u32;
     /// Whether files can share blocks.
     const SHARES: bool;
+    /// Whether what a commit frees that one file's sync has asked for is allocated again only after the next other commit.
+    const PINS: bool = false;
     /// How many files there can be.
     fn most_files(&self) -> u64;
     /// The longest path, in bytes.
     fn longest_path(&self) -> usize;
     /// Whether a write to blocks that have this place overwrites them there; no other file has them.
     fn overwrites(&self, piece: &Piece) -> bool;
-    /// Allocates at most `count` blocks for a file, from `block` on.
+    /// Allocates at most `count` blocks for a file, from `block` on, for a program.
     fn place(
         &mut self,
         space: &mut Space,
         file: &mut File,
         block: u64,
         count: u32,
+        program: Program,
     ) -> Option<Units>;
     /// Lets go of what is reserved for a file.
     fn unreserve(&mut self, space: &mut Space, file: &mut File);
@@ -221,6 +225,9 @@ pub struct State<K> {
     pub(crate) donated: u64,
     /// Blocks that stay free for metadata.
     pub(crate) spare: u64,
+    /// Runs that are free on the drive, and held here until the next commit that no file's sync has asked for.
+    pinned: Vec<Units>,
+    pinned_ns: Option<u64>,
     /// Since when there is something to commit, and to write back.
     changed_ns: Option<u64>,
     dirty_ns: Option<u64>,
@@ -257,6 +264,8 @@ impl<K: Kind> Mounted<K> {
             owners,
             changes: Changes::default(),
             donated: 0,
+            pinned: Vec::new(),
+            pinned_ns: None,
             changed_ns: None,
             dirty_ns: None,
             failed: None,
@@ -281,9 +290,17 @@ impl<K: Kind> Mounted<K> {
 
     /// Makes a call: nothing is done after the power was cut, and what is overdue is committed or written back before it.
     fn call<T>(&self, call: impl FnOnce(&mut State<K>) -> Result<T, Error>) -> Result<T, Error> {
+        self.0.machine.spend(self.0.state.borrow().path.system_call_ns);
+        self.untimed_call(call)
+    }
+
+    /// The same for a call whose system call the machine counts.
+    fn untimed_call<T>(
+        &self,
+        call: impl FnOnce(&mut State<K>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let state = &mut *self.0.state.borrow_mut();
         state.guard(|state| {
-            state.machine.spend(state.path.system_call_ns);
             state.catch_up()?;
             call(state)
         })
@@ -313,10 +330,20 @@ impl<K: Kind> State<K> {
         if is_due(self.dirty_ns, self.settings.write_back_ns) {
             self.write_back_all()?;
         }
-        if is_due(self.changed_ns, self.settings.commit_ns) || self.kind.is_full(&self.changes) {
-            self.commit()?;
+        let since = self.pinned_ns.or(self.changed_ns);
+        if is_due(since, self.settings.commit_ns) || self.kind.is_full(&self.changes) {
+            self.commit_early()?;
         }
         Ok(())
+    }
+
+    /// Commits though nobody has asked for it. Where there is no space for the metadata all of it stays in memory, and the next sync reports
+    /// that: calls that need no space go on, so that files can be removed.
+    pub fn commit_early(&mut self) -> Result<(), Error> {
+        match self.commit() {
+            Err(Error::NoSpace) => Ok(()),
+            done => done,
+        }
     }
 
     /// An inode differs from the drive.
@@ -325,12 +352,42 @@ impl<K: Kind> State<K> {
         self.changed_ns.get_or_insert(self.machine.now_ns());
     }
 
-    /// Makes all changes durable, in one transaction.
+    /// Makes all changes durable, in one transaction. Files that have changed are joined before, if that is asked for. What is free then
+    /// may be allocated again.
     pub fn commit(&mut self) -> Result<(), Error> {
+        self.join_unless_late()?;
+        self.commit_in_place()
+    }
+
+    /// The same, but nothing is relocated: what is just being moved is where it was.
+    fn commit_in_place(&mut self) -> Result<(), Error> {
+        self.transaction(false)?;
+        self.pinned_ns = None;
+        for run in joined(std::mem::take(&mut self.pinned)) {
+            self.trim(run)?;
+            self.space.let_go(run);
+        }
+        Ok(())
+    }
+
+    /// The same as [`Self::commit`] because a program syncs one file.
+    pub fn commit_for_file(&mut self) -> Result<(), Error> {
+        self.join_unless_late()?;
+        self.transaction(true)
+    }
+
+    fn join_unless_late(&mut self) -> Result<(), Error> {
+        if self.settings.omit == Some(Omit::OrderedData) {
+            return Ok(());
+        }
+        self.write_placed()?;
+        self.join_changed()
+    }
+
+    fn transaction(&mut self, one_file: bool) -> Result<(), Error> {
         let late = self.settings.omit == Some(Omit::OrderedData);
         if !late {
             self.write_placed()?;
-            self.join_changed()?;
         }
         if self.changes.is_empty() {
             return self.flush_unless(Omit::FlushOfOverwrites);
@@ -340,6 +397,12 @@ impl<K: Kind> State<K> {
         // A cut from here on finds the commit: nothing refers to what it has freed.
         let freed = std::mem::take(&mut self.changes).freed;
         for run in joined(freed) {
+            if one_file && K::PINS {
+                self.space.hold(run);
+                self.pinned.push(run);
+                self.pinned_ns.get_or_insert(self.machine.now_ns());
+                continue;
+            }
             if self.settings.omit != Some(Omit::TrimAfterCommit) {
                 self.trim(run)?;
             }

@@ -64,8 +64,9 @@ impl<K: Kind> File for Opened<'_, K> {
         self.mounted.0.machine.block_bytes()
     }
 
-    fn layout(&self, _: ByteRange) -> Result<Layout, Skip> {
-        self.mounted.0.state.borrow().layout(self.id)
+    fn layout(&self, range: ByteRange) -> Result<Layout, Skip> {
+        let state = self.mounted.0.state.borrow();
+        state.layout(self.id, blocks_of(range, state.block_bytes))
     }
 }
 

@@ -150,7 +150,7 @@ impl<K: Kind> State<K> {
         }
         let mut done = self.machine.command(&command);
         if matches!(done, Err(Refused::LogFull | Refused::Uncommitted)) && self.changes.remapped {
-            self.commit()?;
+            self.commit_in_place()?;
             if !shared {
                 K::prepare_remap(self)?;
             }

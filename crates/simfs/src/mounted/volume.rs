@@ -6,14 +6,15 @@ use crate::extent_map::Piece;
 use fragmend_layout::{
     DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout, Movable, Skip, Volume,
 };
+use std::ops::Range;
 use std::path::Path;
 
 impl<K: Kind> State<K> {
-    /// The layout of a file as its extents are now; what has no place yet is not in it.
-    pub fn layout(&self, id: FileId) -> Result<Layout, Skip> {
+    /// The layout of blocks of a file as their extents are now; what has no place yet is not in it.
+    pub fn layout(&self, id: FileId, blocks: Range<u64>) -> Result<Layout, Skip> {
         let file = self.files.of(id)?;
         let mut layout = Layout::new(id, file.size);
-        for piece in file.map.pieces() {
+        for piece in file.map.within(blocks) {
             self.push(&mut layout, piece);
         }
         Ok(layout)
@@ -93,7 +94,7 @@ impl<K: Kind> Volume for Mounted<K> {
     }
 
     fn layout(&self, file: FileId, _: &Path) -> Result<Layout, Skip> {
-        self.0.state.borrow().layout(file)
+        self.0.state.borrow().layout(file, 0..u64::MAX)
     }
 
     fn open(&self, file: FileId, _: &Path) -> Result<Box<dyn Movable + '_>, Skip> {

@@ -124,6 +124,8 @@ fn free_space_is_gathered_by_remaps() {
     assert!(runs >= 30, "{runs}");
     assert_eq!(gathered.skip, None);
     assert_eq!((gathered.blocks, done.remapped), (15 * 8, 15 * 8));
-    assert_eq!(fs.free_runs().len(), 1, "{:?}", fs.free_runs());
+    // Before the first place that is aligned to eight blocks, there are too few for any of these files.
+    let left: Vec<_> = fs.free_runs().into_iter().filter(|run| run.count >= 8).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
     fs.check().unwrap();
 }

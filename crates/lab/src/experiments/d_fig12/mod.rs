@@ -2,6 +2,7 @@
 //! hints, in per cent of that of files that were written in one go.
 
 mod applications;
+mod ext4;
 mod fileserver;
 mod hypothetical;
 mod splits;

@@ -1,6 +1,7 @@
 //! SQLite's bar, as in the artefact's sqlite_append.c: 10,000 records of 16 KiB are inserted, each of them
-//! durable before the next, without a journal; after each of them 100 KiB are appended to a dummy file. A
-//! select then reads all records through the page cache.
+//! durable before the next, without a journal of SQLite's; after each of them 100 KiB are appended to a dummy file and
+//! synced. A select then reads all records through the page cache. On the artefact's ext4 (`ext4.rs`), where each insert
+//! is an extent of its own: the paper's database was in 10,011.
 //!
 //! What an insert writes was traced of SQLite 3.40 (`strace -e pwrite64,fsync` of the artefact's statements).
 //! A record has four overflow pages, which extend the file. Three pages are written again: the header, a page
@@ -9,9 +10,10 @@
 //! hints, records go to two of the eight dies, on one channel. Where an insert writes more, the following
 //! ones no longer begin where a flash page does, and are in two of them.
 
-use super::drive;
-use crate::file::{Allocator, FileOnDrive};
+use super::ext4::{Ext4, WRITTEN_BEFORE};
+use crate::file::FileOnDrive;
 use fragmend_flash::command::{Hint, Units};
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::{Drive, Placement};
 use fragmend_flash::host::{Host, HostPath};
 use std::collections::VecDeque;
@@ -106,28 +108,37 @@ pub fn fragmented(flash: &Drive, path: &HostPath, placement: Placement) -> f64 {
 }
 
 fn select(flash: &Drive, path: &HostPath, placement: Placement, in_turns: bool) -> f64 {
-    let mut ssd = drive(flash, placement);
-    let path = HostPath { readahead_bytes: READAHEAD, ..path.clone() };
-    let mut host = Host::new(&path, &mut ssd, 0);
-    let (mut space, mut file, mut dummy) =
-        (Allocator::from(0), FileOnDrive::default(), FileOnDrive::default());
+    let ext4 = Ext4::new(flash, path, placement, 2, WRITTEN_BEFORE);
+    let file = ext4.create("testdb.db");
+    let dummy = in_turns.then(|| ext4.create("duymmy.data"));
     let mut database = Database::new();
-    file.append(&mut host, &mut space, database.pages).expect("room");
-    for _ in 0..RECORDS {
+    ext4.write(file, 0, database.pages);
+    ext4.sync_file(file);
+    for n in 0..RECORDS {
+        let end = database.pages;
         let insert = database.insert();
-        for page in insert.old {
-            host.write(&file.within(page, 1), Hint::Overwrite).expect("room");
-        }
-        file.append(&mut host, &mut space, insert.new).expect("room");
-        host.flush().expect("a flush");
-        if in_turns {
-            dummy.append(&mut host, &mut space, DUMMY).expect("room");
-            host.flush().expect("a flush");
+        // A call for each page, in their order, as SQLite writes them.
+        let pages = insert.old.into_iter().chain(end..end + insert.new);
+        pages.for_each(|page| ext4.write(file, page, 1));
+        ext4.sync_file(file);
+        if let Some(dummy) = dummy {
+            ext4.write(dummy, n * DUMMY, DUMMY);
+            ext4.sync_file(dummy);
         }
     }
-    // The kernel's caches are dropped before the select, so it reads the file's map, too.
-    let map: Vec<(u32, Units)> =
-        file.map_blocks().into_iter().map(|first| (first, space.take(1))).collect();
+    let path = HostPath { readahead_bytes: READAHEAD, ..path.clone() };
+    ext4.machine.with_drive(|drive| read(drive, &path, &ext4, &ext4.on_drive(file)))
+}
+
+/// MiB/s of the select, with cold caches.
+fn read(drive: &mut dyn Device, path: &HostPath, ext4: &Ext4, file: &FileOnDrive) -> f64 {
+    let mut host = Host::new(path, drive, 0);
+    // The kernel's caches are dropped before, so the file's map is read, too. The sync before that has written it.
+    let map: Vec<(u32, Units)> = (0..)
+        .map(|n| ext4.unused(n))
+        .zip(file.map_blocks())
+        .map(|(unit, first)| (first, unit))
+        .collect();
     for (_, block) in &map {
         host.write(&[*block], Hint::None).expect("room");
     }

@@ -1,20 +1,20 @@
-//! FragPicker, figures 8 and 9: a file of thirty-two blocks of 4 KiB and one of 128 KiB in turns, which a dummy file
-//! keeps apart, read and updated with direct calls of 128 KiB, in order and in strides; before and after the
-//! production planner has chosen ranges of it by three policies, and the production mover has moved them, on a
-//! volume in memory (`synthetic`). The calls, the file's blocks and the moved ones are then played on a drive.
+//! FragPicker, figures 8 and 9: reads and updates with calls of 128 KiB, in order and in strides, of a file that was written past the
+//! page cache as thirty-two blocks of 4 KiB and one of 128 KiB, again and again, in turns with a dummy file: on the simulated
+//! ext4, F2FS and Btrfs, as it was written and after each policy.
 //!
-//! The variant of a conventional defragmenter that moves only extents below 128 KiB chooses what the bypass option
-//! chooses of this file: all of the small blocks, and none of the large ones.
+//! Btrfs's own defragmenter with a threshold of 128 KiB (Conv.-T) moves the runs of smaller extents. Of this file these are the
+//! windows of the bypass option, which a test holds, so that policy stands for it.
 
 pub(super) mod synthetic;
 
+use crate::bed::{self, Moved};
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::presets;
 use crate::row::{Band, Row};
 use fragmend_plan::Policy;
 use rayon::prelude::*;
-use synthetic::{Calls, Synthetic};
+use synthetic::{Calls, FILE, On, Synthetic};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "F-fig8-9",
@@ -30,54 +30,85 @@ const POLICIES: [(Policy, &str); 3] = [
     (Policy::Fragpicker, "fragpicker"),
     (Policy::Bypass, "bypass"),
 ];
-/// Bytes that FragPicker writes, in per cent of the conventional defragmenter's, in order and in strides.
-const WRITES: [f64; 2] = [50.0, 27.0];
-
-/// The figures of a drive.
-struct Drive {
+/// What the paper says, for each pattern of [`Calls::ALL`]; in per cent.
+struct Figure {
     preset: &'static str,
-    /// The gain of reads and of updates in order by FragPicker, in per cent.
-    gains: [f64; 2],
-    /// By how many per cent reads and updates in order differ from those after the conventional defragmenter, and
-    /// reads in strides after the bypass option from those after FragPicker; the paper has them of Optane only.
-    against: Option<[f64; 3]>,
+    on: On,
+    /// The gain by FragPicker.
+    gains: [Option<f64>; 4],
+    /// By how many per cent the throughput after FragPicker differs from that after the conventional defragmenter.
+    against: [Option<f64>; 4],
+    /// By how many per cent it is lower after the bypass option, or Conv.-T, than after FragPicker, in strides.
+    bypass: Option<f64>,
+    /// Bytes that FragPicker writes, of the conventional defragmenter's, in order and in strides.
+    writes: [Option<f64>; 2],
+    /// Time that FragPicker needs less than the conventional defragmenter, in strides.
+    time: Option<f64>,
 }
 
-const DRIVES: [Drive; 2] = [
-    Drive { preset: "optane", gains: [75.0, 73.0], against: Some([-0.1, -2.0, -12.0]) },
-    Drive { preset: "sata-850pro", gains: [30.0, 17.0], against: None },
+const FIGURES: [Figure; 4] = [
+    Figure {
+        preset: "optane",
+        on: On::Ext4,
+        gains: [Some(75.0), None, Some(73.0), None],
+        against: [Some(-0.1), None, Some(-2.0), None],
+        bypass: Some(-12.0),
+        writes: [Some(50.0), Some(27.0)],
+        time: None,
+    },
+    Figure {
+        preset: "optane",
+        on: On::F2fs,
+        gains: [Some(67.0), Some(79.0), Some(60.0), Some(62.0)],
+        against: [None; 4],
+        bypass: None,
+        writes: [Some(48.0), Some(26.0)],
+        time: None,
+    },
+    Figure {
+        preset: "optane",
+        on: On::Btrfs,
+        // What is updated gets another place in any case.
+        gains: [None, None, Some(0.0), Some(0.0)],
+        against: [None; 4],
+        bypass: Some(-13.0),
+        writes: [None; 2],
+        time: Some(-78.0),
+    },
+    Figure {
+        preset: "sata-850pro",
+        on: On::Ext4,
+        gains: [Some(30.0), None, Some(17.0), None],
+        against: [None; 4],
+        bypass: None,
+        // The same file as figure 8's.
+        writes: [Some(50.0), Some(27.0)],
+        time: None,
+    },
 ];
-/// Of two calls in order, one is in so many requests more before it is defragmented.
-const FURTHER: f64 = 31.0;
+/// In how many requests more a call is before the file is defragmented, in the mean, in order and in strides: one of two is in 32; and
+/// those in strides begin at each eighth of a turn alike, and are in 32, 25, 17, 9, 1, 9, 17 and 25.
+const FURTHER: [f64; 2] = [31.0 / 2.0, 127.0 / 8.0];
+/// The share of calls in strides that are in two requests after the bypass option: those that begin within a window.
+const MISALIGNED: f64 = 3.0 / 4.0;
 
-/// The throughput of a pattern of calls on a drive: before, and after each policy; in MB/s.
+/// The throughput of a pattern of calls: before, and after each policy; in MB/s.
 struct Measured {
     before: f64,
     after: [f64; 3],
-    /// Bytes that each policy moved.
-    moved: [u64; 3],
+    /// What each policy moved.
+    moved: [Moved; 3],
 }
 
 fn run(_seed: u64) -> Results {
     let (mut rows, mut groups) = (Vec::new(), Vec::new());
-    for drive in &DRIVES {
-        let setup = presets::named(drive.preset).expect("a preset");
-        let cases: Vec<Measured> = Calls::ALL
-            .par_iter()
-            .map(|calls| {
-                let mut moved = [0; 3];
-                let after = [0, 1, 2].map(|n| {
-                    let mut file = Synthetic::new();
-                    moved[n] = file.defragment(POLICIES[n].0, *calls);
-                    file.play(&setup, *calls)
-                });
-                Measured { before: Synthetic::new().play(&setup, *calls), after, moved }
-            })
-            .collect();
-        rows.extend(drive.rows(&cases));
+    for figure in &FIGURES {
+        let cases: Vec<Measured> =
+            Calls::ALL.par_iter().map(|calls| figure.measure(*calls)).collect();
+        rows.extend(figure.rows(&cases));
         for (calls, case) in Calls::ALL.iter().zip(&cases) {
             let gains = case.after.map(|mbs| mbs / case.before * 100.0);
-            groups.push((format!("{}, {}", drive.preset, calls.name()), gains.to_vec()));
+            groups.push((figure.name(calls.name()), gains.to_vec()));
         }
     }
     let plot = Plot::Bars {
@@ -90,43 +121,106 @@ fn run(_seed: u64) -> Results {
     Results { rows, plots: vec![plot] }
 }
 
-impl Drive {
+/// By how many per cent one figure is above another.
+fn above(one: f64, other: f64) -> f64 {
+    (one / other - 1.0) * 100.0
+}
+
+impl Figure {
+    fn name(&self, what: &str) -> String {
+        format!("{}, {}: {what}", self.preset, self.on.name())
+    }
+
+    fn measure(&self, calls: Calls) -> Measured {
+        let setup = presets::named(self.preset).expect("a preset");
+        let written = || Synthetic::written(&setup, self.on, FILE);
+        let measured = POLICIES.map(|(policy, _)| {
+            let file = written();
+            let moved = file.defragment(&bed::policy(policy), calls);
+            (file.play(calls), moved)
+        });
+        let before = written().play(calls);
+        Measured {
+            before,
+            after: measured.map(|(mbs, _)| mbs),
+            moved: measured.map(|(_, moved)| moved),
+        }
+    }
+
     /// The rows, from the cases in the order of [`Calls::ALL`].
     fn rows(&self, cases: &[Measured]) -> Vec<Row> {
-        let [reads, strides, updates, stride_updates] = cases else { return Vec::new() };
-        let name = |what: &str| format!("{}: {what}", self.preset);
-        let share = |case: &Measured| case.moved[1] as f64 / case.moved[0] as f64 * 100.0;
-        let gain = |case: &Measured| (case.after[1] / case.before - 1.0) * 100.0;
-        let against = |case: &Measured, one: usize, other: usize| {
-            (case.after[one] / case.after[other] - 1.0) * 100.0
+        let [in_order, strides, ..] = cases else { return Vec::new() };
+        let row =
+            |what: &str, paper: Option<f64>, ours: f64, points: f64, because: String| match paper {
+                Some(paper) => Row::new(self.name(what), "%", paper, ours, Band::Points(points))
+                    .because(because),
+                None => Row::ours(self.name(what), "%", ours),
+            };
+        let share = |case: &Measured, figure: fn(&Moved) -> u64| {
+            figure(&case.moved[1]) as f64 / figure(&case.moved[0]) as f64 * 100.0
         };
-        // Two calls, one of which is in 32 requests, last longer than after the move by what 31 requests cost.
-        let further_us = |gain: f64| gain / 100.0 * 2.0 * Calls::us(reads.after[1]) / FURTHER;
-        let because = format!(
-            "a further request costs {:.1} us here, with FAST'24's host; the paper's gain of reads needs {:.1}",
-            further_us(gain(reads)),
-            further_us(self.gains[0])
-        );
-        let points = |what: &str, paper: f64, ours: f64, points: f64| {
-            Row::new(name(what), "%", paper, ours, Band::Points(points)).because(because.clone())
+        let mut rows = Vec::new();
+        for (pattern, case, paper) in
+            [("in order", in_order, self.writes[0]), ("in strides", strides, self.writes[1])]
+        {
+            let what = format!("writes {pattern}, of conventional");
+            rows.push(row(
+                &what,
+                paper,
+                share(case, |moved| moved.written_bytes),
+                3.0,
+                String::new(),
+            ));
+        }
+        for (n, ((calls, case), paper)) in Calls::ALL.iter().zip(cases).zip(self.gains).enumerate()
+        {
+            let ours = above(case.after[1], case.before);
+            let further_us = |gain: f64| gain / 100.0 * Calls::us(case.after[1]) / FURTHER[n % 2];
+            let because = paper.map_or_else(String::new, |paper| {
+                format!(
+                    "a further request costs {:.1} us here; the paper's gain needs {:.1}",
+                    further_us(ours),
+                    further_us(paper)
+                )
+            });
+            rows.push(row(&format!("{}, gain", calls.name()), paper, ours, 5.0, because));
+        }
+        for ((calls, case), paper) in Calls::ALL.iter().zip(cases).zip(self.against) {
+            let (what, ours) = (calls.name(), above(case.after[1], case.after[0]));
+            rows.push(row(
+                &format!("{what}, against conventional"),
+                paper,
+                ours,
+                5.0,
+                String::new(),
+            ));
+        }
+        let bypass = above(strides.after[2], strides.after[1]);
+        let second_us = |below: f64| {
+            Calls::us(strides.after[1]) * (1.0 / (1.0 + below / 100.0) - 1.0) / MISALIGNED
         };
-        let mut rows = vec![
-            points("writes in order, of conventional", WRITES[0], share(reads), 3.0),
-            points("writes in strides, of conventional", WRITES[1], share(strides), 3.0),
-            points("reads in order, gain", self.gains[0], gain(reads), 5.0),
-            points("updates in order, gain", self.gains[1], gain(updates), 5.0),
-            Row::ours(name("reads in strides, gain"), "%", gain(strides)),
-            Row::ours(name("updates in strides, gain"), "%", gain(stride_updates)),
-        ];
-        let compared = [
-            ("reads in order, against conventional", against(reads, 1, 0)),
-            ("updates in order, against conventional", against(updates, 1, 0)),
-            ("reads in strides, bypass against fragpicker", against(strides, 2, 1)),
-        ];
-        rows.extend(compared.into_iter().enumerate().map(|(n, (what, ours))| match self.against {
-            Some(paper) => points(what, paper[n], ours, 5.0),
-            None => Row::ours(name(what), "%", ours),
-        }));
+        let because = self.bypass.map_or_else(String::new, |paper| {
+            format!(
+                "a second request costs {:.1} us here; the paper's figure needs {:.1}, more than a further one of many",
+                second_us(bypass),
+                second_us(paper)
+            )
+        });
+        rows.push(row(
+            "reads in strides, bypass against fragpicker",
+            self.bypass,
+            bypass,
+            5.0,
+            because,
+        ));
+        let time = share(strides, |moved| moved.ns) - 100.0;
+        rows.push(row(
+            "time in strides, against conventional",
+            self.time,
+            time,
+            10.0,
+            String::new(),
+        ));
         rows
     }
 }

@@ -1,34 +1,74 @@
-//! The file, on a volume in memory; its defragmentation by the production planner and mover; and its throughput
-//! on a drive that has played everything that was written.
+//! The file, as it was written in turns with a dummy file on a simulated file system; its defragmentation by the production planner and
+//! mover; and its throughput there.
 
+use crate::bed::{self, Moved};
 use crate::file::FileOnDrive;
-use crate::setup::Setup;
-use fragmend_apply::{Options, Rate, Volumes, apply};
-use fragmend_flash::command::{Command, Hint, Units};
-use fragmend_flash::device::Device;
-use fragmend_flash::host::{Host, windows};
-use fragmend_layout::{Access, FileAccesses, FileId, Op, Volume};
-use fragmend_memory::{Memory, World};
-use fragmend_plan::{PlannedRange, Policy, Settings, Survey, make};
+use crate::setup::{DriveKind, Setup};
+use fragmend_flash::command::{Command, Units};
+use fragmend_layout::{Access as Seen, ByteRange, FileAccesses, FileId, Op};
+use fragmend_plan::Settings;
+use fragmend_simfs::cow::{self, Cow};
+use fragmend_simfs::file_system::{Access, FileSystem};
+use fragmend_simfs::inplace::{self, InPlace};
+use fragmend_simfs::machine::Machine;
+use fragmend_simfs::segments::{self, LogStructured};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Blocks of a call and of a large block; blocks from the end of a call to the next one, in strides.
-pub const CALL: u32 = (128 << 10) / 4096;
-const STRIDE: u32 = (288 << 10) / 4096;
+const BLOCK: u64 = 4096;
+/// Bytes of a call and of a large block; bytes from the end of a call to the next one, in strides.
+pub const CALL: u64 = 128 << 10;
+const STRIDE: u64 = 288 << 10;
 /// Small blocks before each large one.
-const SMALL: u32 = 32;
-/// Blocks of the file of figures 8 and 9: whole turns of both the blocks and the strides. The paper's has 1 GB or
-/// 400 MB; what is moved of it and what a call costs do not depend on that.
-const FILE: u32 = 4 * (3328 << 10) / 4096;
+const SMALL: u64 = 32;
+/// Bytes of the file of figures 8 and 9: whole turns of both the blocks and the strides. The paper's has 1 GB or
+/// 400 MB; what is moved of it and what a call costs do not depend on that, which a test holds at two lengths.
+pub const FILE: u64 = 4 * (3328 << 10);
 /// How often all calls are made, so that updates fill the drive's buffer many times.
 const ROUNDS: u32 = 8;
-pub const BLOCK: u64 = 4096;
-const DEVICE: u64 = 1;
-const PATH: &str = "/memory/file";
+/// Of a drive that writes in place, more than is used.
+const DRIVE_BYTES: u64 = 16 << 30;
+const PATH: &str = "file";
+
+/// The file systems of figure 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// `inplace`. The paper places blocks with `fallocate` where other file systems would have them: nothing is reserved for files to grow.
+    Ext4,
+    /// `segments`, which updates in place what is written past the page cache, as the paper's does (section 5.2.1).
+    F2fs,
+    /// `cow`.
+    Btrfs,
+}
+
+impl On {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::F2fs => "F2FS",
+            Self::Btrfs => "Btrfs",
+        }
+    }
+
+    fn format(self, machine: &Machine) -> Rc<dyn FileSystem> {
+        match self {
+            Self::Ext4 => {
+                let options = inplace::Options::of(machine);
+                let options = inplace::Options { reservation: false, ..options };
+                Rc::new(InPlace::format(machine, &options).expect("room"))
+            }
+            Self::F2fs => {
+                let settings = segments::Settings { in_place: true, ..Default::default() };
+                Rc::new(LogStructured::format(machine, &settings).expect("room"))
+            }
+            Self::Btrfs => Rc::new(Cow::format(machine, &cow::Options::of(machine)).expect("room")),
+        }
+    }
+}
 
 /// What is called.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calls {
     strides: bool,
     updates: bool,
@@ -55,104 +95,104 @@ impl Calls {
 
     /// Microseconds of a call at this throughput in MB/s.
     pub fn us(mbs: f64) -> f64 {
-        f64::from(CALL) * BLOCK as f64 / mbs
+        CALL as f64 / mbs
     }
 
-    /// The first block of each call.
-    fn starts(self) -> impl Iterator<Item = u32> {
+    fn op(self) -> Op {
+        if self.updates { Op::Write } else { Op::Read }
+    }
+
+    /// The calls on a file of so many bytes.
+    pub fn of(self, bytes: u64) -> Vec<ByteRange> {
         let step = if self.strides { CALL + STRIDE } else { CALL };
-        (0..FILE).step_by(step as usize).filter(|start| start + CALL <= FILE)
-    }
-
-    /// The same, as they are recorded.
-    fn recorded(self) -> Vec<Access> {
-        let op = if self.updates { Op::Write } else { Op::Read };
-        self.starts().map(|start| recorded(start, op)).collect()
+        let starts = (0..bytes).step_by(step as usize).filter(|start| start + CALL <= bytes);
+        starts.map(|start| ByteRange::at(start, CALL)).collect()
     }
 }
 
-/// A call at this block of the file, as it is recorded.
-pub fn recorded(start: u32, op: Op) -> Access {
-    Access {
-        offset: u64::from(start) * BLOCK,
-        length: CALL * BLOCK as u32,
-        count: 1,
-        thread: 1,
-        op,
-        direct: true,
-        windowed: false,
-    }
-}
-
-/// The file on its volume, and the blocks of the device that were written, in order.
+/// The file.
 pub struct Synthetic {
-    memory: Memory,
-    world: Rc<World>,
+    files: Rc<dyn FileSystem>,
     file: FileId,
-    written: Vec<Units>,
+    bytes: u64,
 }
 
 impl Synthetic {
-    /// The file of figures 8 and 9.
-    pub fn new() -> Self {
-        Self::of(FILE)
-    }
-
-    /// A file of so many blocks, whole turns, as it was written, in turns with a dummy file.
-    pub fn of(blocks: u32) -> Self {
-        let (mut places, mut dummy, mut written) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut at, mut next) = (0, [1; SMALL as usize].into_iter().chain([CALL]).cycle());
-        while places.len() < blocks as usize {
-            let count = next.next().unwrap_or(1);
-            places.extend((at..at + count).map(|place| Some(u64::from(place))));
-            dummy.push(Some(u64::from(at + count)));
-            written.extend([Units::new(at, count), Units::new(at + count, 1)]);
-            at += count + 1;
+    /// A file of so many bytes, whole turns, as it was written: every block with a call of its own, and after each of them a block of a
+    /// dummy file.
+    pub fn written(setup: &Setup, on: On, bytes: u64) -> Self {
+        let mut setup = setup.clone();
+        if let DriveKind::InPlace(drive) = &mut setup.drive {
+            drive.bytes = drive.bytes.min(DRIVE_BYTES);
         }
-        let world = Rc::new(World::new());
-        // As much is free as the file has, and what a run leaves free besides.
-        let memory = Memory::new(&world, DEVICE, BLOCK, u64::from(at + 2 * blocks));
-        let file = memory.add(Path::new(PATH), places.len() as u64 * BLOCK, &places);
-        memory.add(Path::new("/memory/dummy"), dummy.len() as u64 * BLOCK, &dummy);
-        Self { memory, world, file, written }
+        let files = on.format(&bed::machine(&setup));
+        let [file, dummy] =
+            [PATH, "dummy"].map(|path| files.create(Path::new(path)).expect("a new file"));
+        let (mut at, mut between) = (0, 0);
+        let mut next = [BLOCK; SMALL as usize].into_iter().chain([CALL]).cycle();
+        while at < bytes {
+            let count = next.next().unwrap_or(BLOCK);
+            for (file, range) in
+                [(file, ByteRange::at(at, count)), (dummy, ByteRange::at(between, BLOCK))]
+            {
+                files.write(file, range, Access::Direct).expect("room");
+            }
+            (at, between) = (at + count, between + BLOCK);
+        }
+        files.sync().expect("room");
+        Self { files, file, bytes }
     }
 
-    /// Moves what this policy chooses after these calls; returns the bytes that were moved.
+    /// Moves what is chosen with these settings after these calls have been seen.
+    pub fn defragment(&self, settings: &Settings, calls: Calls) -> Moved {
+        self.defragment_for(settings, &calls.of(self.bytes), calls.op())
+    }
+
+    /// The same after any calls.
     ///
     /// # Panics
     /// A range was not moved.
-    pub fn defragment(&mut self, policy: Policy, calls: Calls) -> u64 {
-        let seen = if policy.needs_trace() { calls.recorded() } else { Vec::new() };
-        self.defragment_for(seen, &Settings { policy, ..Settings::default() })
+    pub fn defragment_for(&self, settings: &Settings, calls: &[ByteRange], op: Op) -> Moved {
+        let seen = |call: &ByteRange| Seen {
+            offset: call.start,
+            length: call.len() as u32,
+            count: 1,
+            thread: 1,
+            op,
+            direct: true,
+            windowed: false,
+        };
+        let accesses = calls.iter().map(seen).collect();
+        let seen = FileAccesses { accesses, ..FileAccesses::of(self.file) };
+        bed::defragment_below(&self.files, PATH, vec![seen], settings)
     }
 
-    /// Moves what is chosen with these settings after these accesses; returns the bytes that were moved.
-    ///
-    /// # Panics
-    /// A range was not moved.
-    pub fn defragment_for(&mut self, accesses: Vec<Access>, settings: &Settings) -> u64 {
-        let path = Some(PATH.into());
-        let seen = FileAccesses { path, accesses, ..FileAccesses::of(self.file) };
-        let survey = Survey::of(&self.memory, Some(vec![seen])).expect("all files");
-        let plan = make(survey, settings);
-        let volume: Box<dyn Volume> = Box::new(self.memory.clone());
-        let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
-        let volumes = Volumes::from([(DEVICE, volume)]);
-        let summary = apply(&plan, volumes, &*self.world, &options, &self.world.stop, |_| {})
-            .expect("the volume");
-        let ranges: Vec<&PlannedRange> = plan.files.iter().flat_map(|file| &file.ranges).collect();
-        assert_eq!(summary.ranges_moved, ranges.len() as u64, "{summary:?}");
-        let now = self.blocks();
-        for range in ranges {
-            let (start, count) = (range.offset / BLOCK, range.length / BLOCK);
-            self.written.extend(now.within(start as u32, count as u32));
+    /// MB/s of these calls, again and again.
+    pub fn play(&self, calls: Calls) -> f64 {
+        let once = calls.of(self.bytes);
+        self.play_at((0..ROUNDS).flat_map(|_| once.iter().copied()), calls.op())
+    }
+
+    /// The same of any calls, until what they wrote is durable.
+    pub fn play_at(&self, calls: impl Iterator<Item = ByteRange>, op: Op) -> f64 {
+        let (machine, mut bytes) = (self.files.machine(), 0);
+        machine.wait_until_idle();
+        let began = machine.now_ns();
+        for call in calls {
+            let done = match op {
+                Op::Write => self.files.write(self.file, call, Access::Direct),
+                _ => self.files.read(self.file, call, Access::Direct),
+            };
+            done.expect("a call");
+            bytes += call.len();
         }
-        summary.moved_bytes
+        machine.flush().expect("a flush");
+        bytes as f64 / (machine.now_ns() - began) as f64 * 1e3
     }
 
-    /// The file's present blocks.
+    /// The file's present blocks on the drive.
     fn blocks(&self) -> FileOnDrive {
-        let layout = self.memory.layout(self.file, Path::new(PATH)).expect("its layout");
+        let layout = self.files.layout(self.file, Path::new(PATH)).expect("its layout");
         let mut file = FileOnDrive::default();
         for extent in layout.extents() {
             let (start, count) = (extent.physical / BLOCK, extent.length / BLOCK);
@@ -161,79 +201,94 @@ impl Synthetic {
         file
     }
 
-    /// MB/s of these calls on a drive to which everything was written in the same order.
-    pub fn play(&self, setup: &Setup, calls: Calls) -> f64 {
-        self.play_at(setup, (0..ROUNDS).flat_map(|_| calls.starts()), calls.updates)
-    }
-
-    /// The same of calls at these blocks of the file, which read or update.
-    pub fn play_at(&self, setup: &Setup, starts: impl Iterator<Item = u32>, updates: bool) -> f64 {
-        let mut drive = setup.device();
-        let mut host = self.written_to(setup, &mut *drive);
-        let (start, file, mut bytes) = (host.now, self.blocks(), 0);
-        for call in starts {
-            let extents = file.within(call, CALL);
-            let done = if updates { host.write(&extents, Hint::None) } else { host.read(&extents) };
-            done.expect("a place of the drive");
-            bytes += u64::from(CALL) * BLOCK;
-        }
-        host.flush().expect("a flush");
-        bytes as f64 / (host.now - start) as f64 * 1e3
-    }
-
-    /// The seconds and the commands, for each GB, of discarding the file's blocks on such a drive.
-    pub fn discard(&self, setup: &Setup) -> (f64, f64) {
+    /// The seconds and the commands, for each GB, of discarding the file's blocks.
+    pub fn discard(&self) -> (f64, f64) {
         let file = self.blocks();
         let mut extents = file.within(0, file.units());
         extents.sort_unstable_by_key(|extent| extent.start);
         // Blocks of different parts of the file may follow each other.
         let mut by_place = FileOnDrive::default();
         extents.into_iter().for_each(|extent| by_place.push(extent));
-        let mut drive = setup.device();
-        let mut host = self.written_to(setup, &mut *drive);
-        let start = host.now;
+        let machine = self.files.machine();
+        machine.wait_until_idle();
+        let began = machine.now_ns();
         for units in by_place.within(0, by_place.units()) {
-            host.command(&Command::Trim(units)).expect("a place of the drive");
+            machine.command(&Command::Trim(units)).expect("a place of the drive");
         }
-        let gb = u64::from(file.units()) as f64 * BLOCK as f64 / 1e9;
-        ((host.now - start) as f64 / 1e9 / gb, by_place.extents() as f64 / gb)
-    }
-
-    /// The host, once the drive is idle after everything was written to it.
-    fn written_to<'a>(
-        &self,
-        setup: &'a Setup,
-        drive: &'a mut dyn Device,
-    ) -> Host<'a, dyn Device + 'a> {
-        let mut host = Host::new(&setup.host, drive, 0);
-        for units in self.written.iter().flat_map(|units| windows(&[*units], CALL)) {
-            host.write(&units, Hint::None).expect("room");
-        }
-        host.flush().expect("a flush");
-        host.wait_until_idle();
-        host
+        let gb = self.bytes as f64 / 1e9;
+        ((machine.now_ns() - began) as f64 / 1e9 / gb, by_place.extents() as f64 / gb)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presets;
+    use fragmend_plan::Policy;
+
+    /// Bytes of a turn of small blocks and a large one.
+    const TURN: u64 = SMALL * BLOCK + CALL;
+    const ALL: [On; 3] = [On::Ext4, On::F2fs, On::Btrfs];
+
+    fn written(on: On) -> Synthetic {
+        Synthetic::written(&presets::named("optane").unwrap(), on, FILE)
+    }
 
     #[test]
     fn small_and_large_blocks_take_turns() {
-        let file = Synthetic::new().blocks();
-        assert_eq!(file.units(), FILE);
-        assert_eq!(file.extents() as u32, FILE / (SMALL + CALL) * (SMALL + 1));
-        assert_eq!(file.within(SMALL, CALL), [Units::new(2 * SMALL, CALL)]);
+        for on in ALL {
+            let file = written(on).blocks();
+            assert_eq!(u64::from(file.units()) * BLOCK, FILE);
+            let turns = FILE / TURN;
+            // Of the log and the groups some ends fall into a large block.
+            let extents = file.extents() as u64;
+            assert!((turns * 33..turns * 33 + 20).contains(&extents), "{on:?}: {extents}");
+            assert_eq!(file.within(SMALL as u32, 32).len(), 1);
+        }
     }
 
     #[test]
     fn calls_are_in_one_fragment_after_the_ranges_that_they_chose_moved() {
-        for calls in Calls::ALL {
-            let mut file = Synthetic::new();
-            file.defragment(Policy::Fragpicker, calls);
-            let now = file.blocks();
-            assert!(calls.starts().all(|start| now.within(start, CALL).len() == 1), "{calls:?}");
+        for on in ALL {
+            for calls in Calls::ALL {
+                let file = written(on);
+                file.defragment(&bed::policy(Policy::Fragpicker), calls);
+                let (now, blocks) = (file.blocks(), |bytes: u64| (bytes / BLOCK) as u32);
+                let fragments = |call: &ByteRange| now.within(blocks(call.start), 32).len();
+                let split = calls.of(FILE).iter().filter(|call| fragments(call) > 1).count();
+                assert!(split <= 1, "{on:?} {calls:?}: {split} calls");
+            }
+        }
+    }
+
+    /// What the defragmenter of Btrfs moves that leaves extents of 128 KiB alone.
+    #[test]
+    fn windows_of_the_bypass_option_are_the_runs_of_small_blocks() {
+        let file = written(On::Btrfs);
+        let before = file.blocks();
+        let moved = file.defragment(&bed::policy(Policy::Bypass), Calls::ALL[0]);
+        assert_eq!(moved.bytes, FILE / 2);
+        let (now, turn) = (file.blocks(), (TURN / BLOCK) as u32);
+        for start in (0..now.units()).step_by(turn as usize) {
+            assert_eq!(now.within(start, 32).len(), 1);
+            assert_eq!(now.within(start + 32, 32), before.within(start + 32, 32));
+        }
+    }
+
+    #[test]
+    fn figures_do_not_depend_on_the_length_of_the_file() {
+        let setup = presets::named("optane").unwrap();
+        for calls in &Calls::ALL[..2] {
+            let figures = |bytes| {
+                let file = Synthetic::written(&setup, On::Ext4, bytes);
+                let before = file.play(*calls);
+                let moved = file.defragment(&bed::policy(Policy::Fragpicker), *calls);
+                (before, file.play(*calls), moved.bytes as f64 / bytes as f64)
+            };
+            let (small, large) = (figures(FILE), figures(2 * FILE));
+            for (small, large) in [(small.0, large.0), (small.1, large.1), (small.2, large.2)] {
+                assert!((small / large - 1.0).abs() < 0.01, "{calls:?}: {small} and {large}");
+            }
         }
     }
 }

@@ -1,8 +1,10 @@
 //! janusd, figures 2 to 5: how many files of a phone are fragmented; how soon they are again after a full defragmentation; how much slower
-//! the apps' files are read then; and how much a defragmentation copies every three days or every week.
+//! the apps' files are read then; and how much a defragmentation copies every three days or every week. What the load assumes and no source
+//! states is also assumed otherwise, and the whole is measured at another scale.
 
-use super::{APPS, Bed, WEEK, prefix, whole_gb};
+use super::{Kind, PARTS, WEEK, mean};
 use crate::experiment::{Experiment, Results};
+use crate::loads::mobile::Habits;
 use crate::plot::Plot;
 use crate::row::{Band, Row};
 use fragmend_simfs::mounted::Primitive;
@@ -44,7 +46,8 @@ struct Measured {
 }
 
 fn run(seed: u64) -> Results {
-    let measured: Vec<Measured> = FULL.par_iter().map(|full| measure(*full, seed)).collect();
+    let measured: Vec<Measured> =
+        FULL.par_iter().map(|full| measure(&phone(*full), seed)).collect();
     let mut rows = Vec::new();
     for (n, (full, at)) in FULL.iter().zip(&measured).enumerate() {
         let name = |what: &str| format!("{full} % full: {what}");
@@ -99,6 +102,7 @@ fn run(seed: u64) -> Results {
         )
         .because(VOLUME),
     );
+    rows.extend(otherwise(seed));
     let line = |(full, at): (&u64, &Measured)| {
         let points = at.degrees.iter().enumerate().map(|(day, dof)| (day as f64, *dof));
         (format!("{full} % full"), points.collect())
@@ -113,23 +117,54 @@ fn run(seed: u64) -> Results {
     Results { rows, plots: vec![plot] }
 }
 
-fn measure(full: u64, seed: u64) -> Measured {
-    let mut bed = Bed::aged("simmmc", full, Primitive::Copy, seed);
+/// Figures of a part of the partition, and where something is assumed otherwise there.
+fn otherwise(seed: u64) -> Vec<Row> {
+    let kind = Kind { parts: PARTS, ..phone(FULL[1]) };
+    let habits = |change: fn(&mut Habits)| {
+        let mut habits = kind.habits;
+        change(&mut habits);
+        Kind { habits, ..kind }
+    };
+    let all = [
+        ("a third, 4 databases an app", habits(|habits| habits.databases = 4)),
+        ("a third, 16 databases an app", habits(|habits| habits.databases = 16)),
+        (
+            "a third, a tenth of the transactions in the background",
+            habits(|habits| habits.synced /= 10),
+        ),
+        ("a third", kind),
+    ];
+    let measured: Vec<Measured> = all.par_iter().map(|(_, kind)| measure(kind, seed)).collect();
+    let rows = all.iter().zip(&measured).flat_map(|((what, _), at)| {
+        let name = |figure: &str| format!("90 % full, {what}: {figure}");
+        [
+            Row::ours(name("fragmented files"), "%", at.fragmented_percent),
+            Row::ours(name("DoF^L of an app a week later"), "", at.degrees[WEEK as usize]),
+            Row::ours(name("a launch lasts longer"), "x", at.longer),
+            Row::ours(name("copied each week"), "GB", at.weekly_gb),
+        ]
+    });
+    rows.collect()
+}
+
+/// The whole partition.
+fn phone(full: u64) -> Kind {
+    Kind { parts: 1, ..Kind::new("simmmc", full, Primitive::Copy) }
+}
+
+fn measure(kind: &Kind, seed: u64) -> Measured {
+    let mut bed = kind.aged(seed);
     let fragmented_percent = bed.fragmentation("").percent();
     bed.defragment();
-    let degree = |bed: &Bed| {
-        let of_app = |app| bed.fragmentation(&prefix(app)).mean_dof;
-        (0..APPS).map(of_app).sum::<f64>() / APPS as f64
-    };
-    let before = bed.mean_launch_ms();
-    let mut degrees = vec![degree(&bed)];
+    let before = bed.launch_ns_per_byte();
+    let mut degrees = vec![mean(&bed.degrees())];
     for _ in 0..WEEK {
         bed.live(1);
-        degrees.push(degree(&bed));
+        degrees.push(mean(&bed.degrees()));
     }
-    let longer = bed.mean_launch_ms() / before;
-    let weekly_gb = whole_gb(bed.defragment().written_bytes);
+    let longer = bed.launch_ns_per_byte() / before;
+    let weekly_gb = bed.whole_gb(bed.defragment().written_bytes);
     bed.live(3);
-    let three_days_gb = whole_gb(bed.defragment().written_bytes);
+    let three_days_gb = bed.whole_gb(bed.defragment().written_bytes);
     Measured { fragmented_percent, degrees, longer, three_days_gb, weekly_gb }
 }

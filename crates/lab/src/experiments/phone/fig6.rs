@@ -1,6 +1,6 @@
 //! janusd, figure 6: the degrees of logical and of physical fragmentation of a phone's files have nothing to do with each other.
 
-use super::{Bed, WEEK, units};
+use super::{Bed, Kind, WEEK, units};
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::row::{Band, Row};
@@ -23,7 +23,7 @@ const HALF: f64 = 20.0;
 fn run(seed: u64) -> Results {
     let (mut rows, mut lines) = (Vec::new(), Vec::new());
     for (days, name) in [(WEEK, "after a week"), (crate::loads::mobile::DAYS, "after six months")] {
-        let points = degrees(&Bed::new("simufs", FULL, days, Primitive::Copy, seed));
+        let points = degrees(&Kind::new("simufs", FULL, Primitive::Copy).used(days, seed));
         let half = points.iter().filter(|(_, physical)| *physical >= 0.5).count();
         let half = half as f64 * 100.0 / points.len() as f64;
         rows.push(Row::new(

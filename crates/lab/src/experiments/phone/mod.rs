@@ -2,11 +2,15 @@
 //! planner and mover, and what can be measured of it. The figures that use it are modules here.
 //!
 //! A phone has been in use for six months, without a defragmenter, before anything is measured (section 2.1). It is one part in [`PARTS`]
-//! of the paper's partition of 25 GB, with as many parts of the apps and sessions.
+//! of the paper's partition of 25 GB, with as many parts of its apps, which differ in nothing but chance, and of the sessions with them:
+//! each app does what it does on the whole partition. J-fig2-5 has figures of the whole partition, and J-fig15-17 of half this
+//! scale, beside these.
 
-pub(super) mod fig15_table4;
+pub(super) mod fig15_17;
 pub(super) mod fig2_5;
 pub(super) mod fig6;
+mod life;
+pub(super) mod table4;
 
 use crate::bed::carry_out;
 use crate::loads::grep::Grep;
@@ -16,25 +20,77 @@ use crate::presets;
 use crate::setup::DriveKind;
 use fragmend_apply::Summary;
 use fragmend_flash::command::Units;
-use fragmend_layout::{ByteRange, DeviceLimits, Extent, FsKind, Layout, Measures, Volume};
+use fragmend_layout::{DeviceLimits, Extent, FileId, FsKind, Layout, Measures, Volume};
 use fragmend_plan::{Policy, Settings, Survey, make};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::{self, InPlace};
+use fragmend_simfs::janusd::{self, Reads, Spread};
 use fragmend_simfs::machine::Machine;
 use fragmend_simfs::mounted::Primitive;
 use std::path::{Path, PathBuf};
 
 /// One part in so many of the partition.
-pub const PARTS: u32 = 5;
-/// Apps that are used. They differ in nothing but chance: what each of the paper's writes is not in its text.
-pub const APPS: usize = 6;
+pub const PARTS: u32 = 3;
 /// Days.
 pub const WEEK: u32 = 7;
+
+/// Which phone, and how much of it is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Its drive.
+    pub preset: &'static str,
+    /// How moves bring data to its new place.
+    pub primitive: Primitive,
+    /// What its apps do, and how full it is.
+    pub habits: Habits,
+    /// One part in so many of the partition.
+    pub parts: u32,
+    /// What the drive maps, and a block of the file system, in bytes; that of the drive's file if there is none.
+    pub unit_bytes: Option<u32>,
+}
+
+impl Kind {
+    /// A phone with this drive, as full as that in per cent.
+    pub fn new(preset: &'static str, full: u64, primitive: Primitive) -> Self {
+        let habits = Habits { full, ..Habits::default() };
+        Self { preset, primitive, habits, parts: PARTS, unit_bytes: None }
+    }
+
+    /// It, after `days` of use.
+    pub fn used(&self, days: u32, seed: u64) -> Bed {
+        let mut setup = presets::named(self.preset).expect("a preset");
+        if let DriveKind::Flash(drive) = &mut setup.drive {
+            let geometry = &mut drive.geometry;
+            geometry.blocks_per_plane /= self.parts;
+            geometry.mapping_unit_bytes = self.unit_bytes.unwrap_or(geometry.mapping_unit_bytes);
+        }
+        let flash_page_bytes = setup.flash().geometry.flash_page_bytes;
+        let machine = Machine::new(setup.device(), false, setup.host);
+        let mut options = inplace::Options::of(&machine);
+        options.primitive = self.primitive;
+        let files = InPlace::format(&machine, &options).expect("space for its tables");
+        let scale = Scale::one_in(self.parts.into());
+        let phone = Phone::new(&files, self.habits, scale, seed).expect("space for its apps");
+        let (reads, parts) = (Reads::default(), self.parts);
+        let mut bed = Bed { files, phone, reads, flash_page_bytes, parts };
+        bed.live(days);
+        bed
+    }
+
+    /// It, after six months.
+    pub fn aged(&self, seed: u64) -> Bed {
+        self.used(DAYS, seed)
+    }
+}
 
 /// A phone in use.
 pub struct Bed {
     files: InPlace,
     phone: Phone,
+    /// What the daemon of section 4.2 has counted.
+    reads: Reads,
+    flash_page_bytes: u32,
+    parts: u32,
 }
 
 /// How fragmented some files are, in numbers of files.
@@ -55,28 +111,6 @@ impl Fragmentation {
 }
 
 impl Bed {
-    /// A phone with this drive, as full as that in per cent, after `days` of use; moves bring data to its new place so.
-    pub fn new(preset: &str, full: u64, days: u32, primitive: Primitive, seed: u64) -> Self {
-        let mut setup = presets::named(preset).expect("a preset");
-        if let DriveKind::Flash(drive) = &mut setup.drive {
-            drive.geometry.blocks_per_plane /= PARTS;
-        }
-        let machine = Machine::new(setup.device(), false, setup.host);
-        let mut options = inplace::Options::of(&machine);
-        options.primitive = primitive;
-        let files = InPlace::format(&machine, &options).expect("space for its tables");
-        let (habits, scale) = (Habits { full, ..Habits::default() }, Scale::one_in(PARTS.into()));
-        let phone = Phone::new(&files, habits, scale, seed).expect("space for its apps");
-        let mut bed = Self { files, phone };
-        bed.live(days);
-        bed
-    }
-
-    /// The same after six months.
-    pub fn aged(preset: &str, full: u64, primitive: Primitive, seed: u64) -> Self {
-        Self::new(preset, full, DAYS, primitive, seed)
-    }
-
     /// It is used for so many days.
     pub fn live(&mut self, days: u32) {
         self.phone.live_for(&self.files, days).expect("space for what it writes");
@@ -91,12 +125,33 @@ impl Bed {
         carry_out(&plan, self.machine(), || Box::new(self.files.clone()))
     }
 
+    /// A figure for the whole partition from one for the part that is simulated, in GB.
+    pub fn whole_gb(&self, bytes: u64) -> f64 {
+        bytes as f64 * f64::from(self.parts) / 1e9
+    }
+
+    /// How many apps are used.
+    pub fn apps(&self) -> usize {
+        self.phone.used()
+    }
+
+    /// The mean degree of logical fragmentation of the files of each app that is used.
+    pub fn degrees(&self) -> Vec<f64> {
+        (0..self.apps()).map(|app| self.fragmentation(&Phone::prefix(app)).mean_dof).collect()
+    }
+
     pub fn machine(&self) -> &Machine {
         self.files.machine()
     }
 
-    /// Every file whose path begins so.
-    pub fn layouts(&self, prefix: &str) -> Vec<(PathBuf, Layout)> {
+    /// janusdP, by the reads so far.
+    pub fn spread(&self) -> Spread {
+        let blocks = u64::from(self.flash_page_bytes) / self.files.block_bytes();
+        janusd::spread_files(&self.files, &self.reads, blocks as u32).expect("a drive")
+    }
+
+    /// Every file whose path begins so, by its path.
+    fn found(&self, prefix: &str) -> Vec<(PathBuf, FileId)> {
         let mut found = Vec::new();
         let mut visit = |path: &Path, file: Result<_, _>| {
             if path.to_string_lossy().starts_with(prefix) {
@@ -105,11 +160,16 @@ impl Bed {
         };
         self.files.files(&mut visit).expect("all files");
         found.sort();
+        found
+    }
+
+    /// Their layouts.
+    pub fn layouts(&self, prefix: &str) -> Vec<(PathBuf, Layout)> {
         let layout = |(path, file): (PathBuf, _)| {
             let layout = self.files.layout(file, &path).expect("a file");
             (path, layout)
         };
-        found.into_iter().map(layout).collect()
+        self.found(prefix).into_iter().map(layout).collect()
     }
 
     /// The degree of logical fragmentation of a file.
@@ -121,21 +181,6 @@ impl Bed {
             max_request: path.request_bytes.into(),
         };
         Measures::of(layout, &limits, |_, _| {}).dof()
-    }
-
-    /// The mean degree of physical fragmentation of the windows of the kernel's readahead in the files of an app: what a sequential
-    /// reader has in flight at a time.
-    pub fn dof_p_of_windows(&self, app: usize) -> f64 {
-        let window = u64::from(self.machine().path().readahead_bytes);
-        let (mut sum, mut count) = (0.0, 0);
-        for (_, layout) in self.layouts(&prefix(app)) {
-            for range in ByteRange::at(0, layout.size).steps(window) {
-                let units = units(layout.within(range), self.files.block_bytes());
-                sum += self.dof_p(&units);
-                count += 1;
-            }
-        }
-        sum / f64::from(count.max(1))
     }
 
     /// The degree of physical fragmentation of these addresses.
@@ -157,41 +202,46 @@ impl Bed {
     }
 
     /// MB/s of reading all files of an app, cold, as its use does.
-    pub fn throughput(&self, app: usize) -> f64 {
-        let (bytes, ns) = self.read(&[prefix(app)]);
+    pub fn throughput(&mut self, app: usize) -> f64 {
+        let (bytes, ns) = self.read(&[Phone::prefix(app)]);
         bytes / ns * 1e3
     }
 
-    /// The mean of [`Self::throughput`] of all apps.
-    pub fn mean_throughput(&self) -> f64 {
-        (0..APPS).map(|app| self.throughput(app)).sum::<f64>() / APPS as f64
+    /// The time of reading what the launch of an app reads, in milliseconds.
+    pub fn launch_ms(&mut self, app: usize) -> f64 {
+        self.launch(app).1 / 1e6
     }
 
-    /// The mean time of reading what the launch of an app reads (section 2.4): executables and libraries, which are its packages, and
-    /// data, which is the first of its databases; in milliseconds.
-    pub fn mean_launch_ms(&self) -> f64 {
-        let launch = |app| self.read(&["base", "0.db"].map(|name| prefix(app) + name)).1 / 1e6;
-        (0..APPS).map(launch).sum::<f64>() / APPS as f64
+    /// Nanoseconds of all launches for each byte that they read: an update makes packages longer or shorter.
+    pub fn launch_ns_per_byte(&mut self) -> f64 {
+        let (mut bytes, mut ns) = (0.0, 0.0);
+        for app in 0..self.apps() {
+            let read = self.launch(app);
+            (bytes, ns) = (bytes + read.0, ns + read.1);
+        }
+        ns / bytes
     }
 
-    /// Reads the files whose paths begin so, cold; returns bytes and nanoseconds.
-    fn read(&self, prefixes: &[String]) -> (f64, f64) {
+    /// Reads what the launch of an app reads (section 2.4): executables and libraries, which are its packages, and data, which is the
+    /// first of its databases; returns bytes and nanoseconds.
+    fn launch(&mut self, app: usize) -> (f64, f64) {
+        self.read(&["base", "0.db"].map(|name| Phone::prefix(app) + name))
+    }
+
+    /// Reads the files whose paths begin so, cold, and counts these reads; returns bytes and nanoseconds.
+    fn read(&mut self, prefixes: &[String]) -> (f64, f64) {
         self.files.drop_caches();
-        let machine = self.machine();
-        machine.wait_until_idle();
-        let start = machine.now_ns();
+        self.machine().wait_until_idle();
+        let start = self.machine().now_ns();
         let mut bytes = 0;
         for prefix in prefixes {
             let grep = Grep::of(&self.files, prefix, Access::Buffered);
             bytes += grep.expect("all files").finish(&self.files).expect("a drive").read_bytes;
+            let found = self.found(prefix);
+            found.into_iter().for_each(|(_, file)| self.reads.count(file));
         }
-        (bytes as f64, (machine.now_ns() - start) as f64)
+        (bytes as f64, (self.machine().now_ns() - start) as f64)
     }
-}
-
-/// The paths of an app begin so.
-pub fn prefix(app: usize) -> String {
-    Phone::prefixes().nth(app).expect("an app that is used")
 }
 
 /// The addresses of extents.
@@ -201,14 +251,15 @@ pub fn units(extents: impl IntoIterator<Item = Extent>, block: u64) -> Vec<Units
     placed.map(|extent| Units::new(unit(extent.physical), unit(extent.length))).collect()
 }
 
-/// A figure for the whole partition from one for a part of it, in GB.
-pub fn whole_gb(bytes: u64) -> f64 {
-    bytes as f64 * f64::from(PARTS) / 1e9
+/// The mean of some figures.
+pub fn mean(figures: &[f64]) -> f64 {
+    figures.iter().sum::<f64>() / figures.len() as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Experiment;
     use fragmend_simfs::mounted::Remap;
 
     /// Both primitives move the same; remaps write no data but the drive's log.
@@ -216,7 +267,7 @@ mod tests {
     fn a_phone_is_defragmented_by_copies_and_by_remaps() {
         let remap = Primitive::Remap(Remap::EXCLUSIVE);
         for primitive in [Primitive::Copy, remap] {
-            let bed = Bed::new("simmmc", 83, WEEK, primitive, 7);
+            let mut bed = Kind::new("simmmc", 83, primitive).used(WEEK, 7);
             let (before, collected) = (bed.fragmentation(""), bed.machine().counters());
             let summary = bed.defragment();
             let after = bed.fragmentation("");
@@ -230,20 +281,35 @@ mod tests {
             let remapped = counters.remapped - collected.remapped;
             assert_eq!(remapped > 0, primitive == remap);
             assert_eq!(bed.files.check(), Ok(()));
-            assert!(bed.mean_throughput() > 0.0 && bed.mean_launch_ms() > 0.0);
+            assert!(bed.throughput(0) > 0.0 && bed.launch_ms(0) > 0.0);
+        }
+    }
+
+    fn all_that_is_out_of_its_band_has_a_reason(experiment: &Experiment) {
+        let (report, _) = experiment.report(42);
+        assert!(!report.rows.is_empty());
+        for row in &report.rows {
+            println!("{}: {:?} {:.3} {}", row.name, row.paper, row.ours, row.unit);
+            assert!(row.within || row.reason.is_some(), "{}", row.name);
         }
     }
 
     #[test]
-    #[ignore = "needs minutes: cargo test --release -p fragmend-lab phone -- --ignored --nocapture"]
-    fn figures_out_of_their_bands_have_reasons() {
-        for experiment in [&fig2_5::EXPERIMENT, &fig6::EXPERIMENT, &fig15_table4::EXPERIMENT] {
-            let (report, plots) = experiment.report(42);
-            assert!(!plots.is_empty());
-            for row in &report.rows {
-                println!("{}: {:?} {:.3} {}", row.name, row.paper, row.ours, row.unit);
-                assert!(row.within || row.reason.is_some(), "{}", row.name);
-            }
-        }
+    #[ignore = "needs a minute: cargo test --release -p fragmend-lab phone -- --ignored --nocapture"]
+    fn figures_2_to_6_have_reasons() {
+        all_that_is_out_of_its_band_has_a_reason(&fig2_5::EXPERIMENT);
+        all_that_is_out_of_its_band_has_a_reason(&fig6::EXPERIMENT);
+    }
+
+    #[test]
+    #[ignore = "needs a minute: cargo test --release -p fragmend-lab phone -- --ignored --nocapture"]
+    fn figures_15_to_17_have_reasons() {
+        all_that_is_out_of_its_band_has_a_reason(&fig15_17::EXPERIMENT);
+    }
+
+    #[test]
+    #[ignore = "needs half a minute: cargo test --release -p fragmend-lab phone -- --ignored --nocapture"]
+    fn table_4_has_reasons() {
+        all_that_is_out_of_its_band_has_a_reason(&table4::EXPERIMENT);
     }
 }

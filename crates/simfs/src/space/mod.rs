@@ -1,7 +1,8 @@
-//! Free space in groups, and how a place is found in it: the goal first, then first fit by order, then the longest run there is
-//! (ext4's multiblock allocator, fs/ext4/mballoc.c, whose criteria these roughly are).
+//! Free space in groups, and how a place is found in it: the goal first, then by a [`Rule`].
 //!
 //! A block is free, or held (taken by an allocation that no file has: a reservation, a donor), or a file's.
+
+mod search;
 
 use crate::ranges::RangeSet;
 use fragmend_flash::command::Units;
@@ -13,9 +14,20 @@ const SCANNED: usize = 200;
 /// Orders of runs: a run of order `n` has at least `2^n` blocks.
 const ORDERS: usize = 32;
 
+/// How a place is found where the goal has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// The first run that is long enough, of whichever group, else the longest one there is.
+    #[default]
+    FirstFit,
+    /// ext4's (`search`).
+    Multiblock,
+}
+
 /// The free blocks of a drive.
 #[derive(Clone, Debug)]
 pub struct Space {
+    rule: Rule,
     groups: Vec<Group>,
     per_group: u32,
     free: u64,
@@ -28,6 +40,8 @@ struct Group {
     /// The end of each run, by its start.
     runs: BTreeMap<u32, u32>,
     by_order: [BTreeSet<u32>; ORDERS],
+    /// Free blocks.
+    free: u32,
 }
 
 fn order(count: u32) -> usize {
@@ -36,19 +50,22 @@ fn order(count: u32) -> usize {
 
 impl Group {
     fn new() -> Self {
-        Self { runs: BTreeMap::new(), by_order: std::array::from_fn(|_| BTreeSet::new()) }
+        let by_order = std::array::from_fn(|_| BTreeSet::new());
+        Self { runs: BTreeMap::new(), by_order, free: 0 }
     }
 
     fn put(&mut self, start: u32, end: u32) {
         if start < end {
             self.runs.insert(start, end);
             self.by_order[order(end - start)].insert(start);
+            self.free += end - start;
         }
     }
 
     fn pull(&mut self, start: u32) -> u32 {
         let end = self.runs.remove(&start).expect("a free run");
         self.by_order[order(end - start)].remove(&start);
+        self.free -= end - start;
         end
     }
 
@@ -101,9 +118,17 @@ impl Space {
     pub fn new(blocks: u32, per_group: u32) -> Self {
         let per_group = per_group.max(1);
         let groups = (0..blocks.div_ceil(per_group)).map(|_| Group::new()).collect();
-        let mut space = Self { groups, per_group, free: 0, held: RangeSet::default() };
+        let (rule, held) = (Rule::default(), RangeSet::default());
+        let mut space = Self { rule, groups, per_group, free: 0, held };
         space.release(Units::new(0, blocks));
         space
+    }
+
+    /// It, with this rule.
+    #[must_use]
+    pub fn with(mut self, rule: Rule) -> Self {
+        self.rule = rule;
+        self
     }
 
     /// Free blocks.
@@ -147,17 +172,62 @@ impl Space {
         self.free += u64::from(units.count);
     }
 
-    /// Takes at most `count` blocks; `None` if none is free. `merges` says that they continue data that ends before the goal, so that
-    /// any free blocks there are welcome.
-    pub fn allocate(&mut self, goal: u32, count: u32, merges: bool) -> Option<Units> {
-        let found = self.find(goal, count.max(1), merges)?;
+    /// Takes at most `count` blocks; `None` if none is free. `continues` says that they continue data that ends before the goal: by
+    /// first fit, any free blocks there are welcome then; the multiblock allocator tries the goal then alone, and wants all of them there.
+    pub fn allocate(&mut self, goal: u32, count: u32, continues: bool) -> Option<Units> {
+        let count = count.max(1);
+        let found = match self.rule {
+            Rule::FirstFit => self.find(goal, count, continues),
+            Rule::Multiblock => self.search(continues.then_some(goal), goal, count),
+        }?;
         self.take(found);
         Some(found)
     }
 
+    /// The same by ext4's rule, where the search begins with the group of another block if the goal, if there is one, is not free.
+    pub fn allocate_from(&mut self, goal: Option<u32>, from: u32, count: u32) -> Option<Units> {
+        let found = self.search(goal, from, count.max(1))?;
+        self.take(found);
+        Some(found)
+    }
+
+    fn group_of(&self, block: u32) -> usize {
+        ((block / self.per_group) as usize).min(self.groups.len().saturating_sub(1))
+    }
+
+    fn search(&self, goal: Option<u32>, from: u32, count: u32) -> Option<Units> {
+        let at_goal = |goal: u32| {
+            let run = self.groups[self.group_of(goal)].at(goal)?;
+            (run.end() - goal >= count).then(|| Units::new(goal, count))
+        };
+        // A run cannot be longer than a group.
+        let wanted = count.min(self.per_group);
+        goal.and_then(at_goal).or_else(|| {
+            let found = search::search(&self.groups, self.per_group, self.group_of(from), wanted)?;
+            Some(Units::new(found.start, count.min(found.count)))
+        })
+    }
+
+    /// Takes at most `count` blocks, `None` if none is free: in the first run of so many that begins at this block or behind it, then in the
+    /// first of the other groups, or else the longest run there is.
+    pub fn allocate_behind(&mut self, start: u32, count: u32) -> Option<Units> {
+        let wanted = count.clamp(1, self.per_group);
+        let group = self.groups.get((start / self.per_group) as usize)?;
+        let within = group.at(start).map(|run| Units::new(start, run.end() - start));
+        let behind = group.runs.range(start..).map(|(start, end)| Units::new(*start, end - start));
+        let found = within.into_iter().chain(behind).find(|run| run.count >= wanted);
+        match found {
+            Some(run) => {
+                let found = Units::new(run.start, wanted);
+                self.take(found);
+                Some(found)
+            }
+            None => self.allocate(start, count, false),
+        }
+    }
+
     fn find(&self, goal: u32, count: u32, merges: bool) -> Option<Units> {
-        let groups = self.groups.len();
-        let first = ((goal / self.per_group) as usize).min(groups.saturating_sub(1));
+        let (groups, first) = (self.groups.len(), self.group_of(goal));
         let from = |start: u32, run: Units| Units::new(start, count.min(run.end() - start));
         if let Some(run) = self.groups[first].at(goal)
             && (merges || run.end() - goal >= count)
@@ -231,19 +301,42 @@ mod tests {
         assert_eq!(space.free(), 100 - 10 - 8 - 4 - 30 - 25 - 4);
     }
 
+    #[test]
+    fn the_first_run_behind_the_start_is_taken_that_is_long_enough() {
+        let mut space = Space::new(100, 50);
+        for units in [Units::new(10, 5), Units::new(18, 4), Units::new(30, 20)] {
+            space.take(units);
+        }
+        // Free: 0..10, 15..18, 22..30, 50..100.
+        assert_eq!(space.allocate_behind(12, 3), Some(Units::new(15, 3)));
+        assert_eq!(space.allocate_behind(12, 4), Some(Units::new(22, 4)));
+        assert_eq!(space.allocate_behind(27, 2), Some(Units::new(27, 2)), "within a run");
+        assert_eq!(space.allocate_behind(28, 8), Some(Units::new(0, 8)), "the first of the group");
+        assert_eq!(space.allocate_behind(28, 30), Some(Units::new(50, 30)), "the next group");
+        assert_eq!(space.allocate_behind(28, 30), Some(Units::new(80, 20)), "the longest");
+    }
+
     proptest! {
         #[test]
         fn blocks_are_taken_once(
-            steps in prop::collection::vec((0u32..64, 1u32..20, any::<bool>(), any::<bool>()), 1..80),
+            steps in prop::collection::vec(
+                (0u32..64, 1u32..20, any::<bool>(), any::<bool>(), any::<bool>()),
+                1..80,
+            ),
+            rule in prop_oneof![Just(Rule::FirstFit), Just(Rule::Multiblock)],
         ) {
-            let mut space = Space::new(64, 24);
+            let mut space = Space::new(64, 24).with(rule);
             let (mut taken, mut runs) = (BTreeSet::new(), Vec::<Units>::new());
-            for (goal, count, merges, frees) in steps {
+            for (goal, count, merges, first, frees) in steps {
                 if frees && !runs.is_empty() {
                     let run = runs.swap_remove(goal as usize % runs.len());
                     space.release(run);
                     run.each().for_each(|block| _ = taken.remove(&block));
-                } else if let Some(run) = space.allocate(goal, count, merges) {
+                } else if let Some(run) = if first {
+                    space.allocate_behind(goal, count)
+                } else {
+                    space.allocate(goal, count, merges)
+                } {
                     prop_assert!(run.count > 0 && run.count <= count && run.end() <= 64);
                     prop_assert!(run.each().all(|block| taken.insert(block)));
                     runs.push(run);
