@@ -43,9 +43,9 @@ impl Parts {
 }
 
 /// The usual size: one part in so many of the phone's partition, and of its apps and sessions.
-const PHONE: u64 = 50;
-/// Apps that there are at least, of 60: so much shorter are the packages of each.
-const APPS: u64 = 6;
+const PHONE: u64 = 25;
+/// The apps that are launched, if there are as many.
+const LAUNCHED: usize = 6;
 /// Files of the file server, and by how many per cent they grow.
 const SERVED: u64 = 1_000;
 const GROWN_PERCENT: u64 = 100;
@@ -77,7 +77,7 @@ impl Load {
     /// What it is, and which reads are measured, in a line.
     pub fn about(self) -> &'static str {
         match self {
-            Self::Mobile => "six months of a phone (janusd); cold launches of its six apps",
+            Self::Mobile => "six months of a phone (janusd); cold launches of its apps",
             Self::Fileserver => {
                 "files of a file server that ten threads appended to (FAST'24); grep"
             }
@@ -110,10 +110,7 @@ impl Load {
         match self {
             Self::Mobile => {
                 let scale = Scale::one_in(PHONE * parts.0);
-                let usual = Habits::default();
-                let package = usual.package * usual.apps / (PHONE * parts.0 * APPS).max(1);
-                let package = package.min(usual.package);
-                let mut phone = Phone::new(files, Habits { package, ..usual }, scale, seed)?;
+                let mut phone = Phone::new(files, Habits::default(), scale, seed)?;
                 phone.live_for(files, DAYS)?;
             }
             Self::Fileserver => append(files, parts, seed)?,
@@ -196,7 +193,7 @@ fn database(number: usize) -> String {
 /// What the launch of each app reads (janusd, section 2.4): executables and libraries, which are its packages, and data, which is the first
 /// of its databases.
 fn launched() -> impl Iterator<Item = String> {
-    Phone::prefixes().flat_map(|app| ["base", "0.db"].map(|name| format!("{app}{name}")))
+    (0..LAUNCHED).flat_map(|app| ["base", "0.db"].map(|name| Phone::prefix(app) + name))
 }
 
 /// Lets ten threads append to the files of a set until these have grown.
