@@ -55,8 +55,12 @@ impl Kind for Ext4Like {
         Ok(Rc::new(InPlace::mount(machine, &self.options(machine))?))
     }
 
-    fn gathers_space(&self) -> bool {
+    fn acts(&self) -> bool {
         true
+    }
+
+    fn act(&self, fs: &dyn FileSystem) -> Result<u64, Error> {
+        Ok(fs.gather_free_space()?.blocks * fs.block_bytes())
     }
 }
 
@@ -82,8 +86,12 @@ impl Kind for BtrfsLike {
         true
     }
 
-    fn gathers_space(&self) -> bool {
+    fn acts(&self) -> bool {
         true
+    }
+
+    fn act(&self, fs: &dyn FileSystem) -> Result<u64, Error> {
+        Ok(fs.gather_free_space()?.blocks * fs.block_bytes())
     }
 }
 
@@ -205,7 +213,7 @@ impl<'a> Run<'a> {
                 }
                 fs.share(file.id, &to).map(|id| _ = self.files.insert(to, File { id, ..file }))
             }
-            19 if self.kind.gathers_space() => fs.gather_free_space().map(drop),
+            19 if self.kind.acts() => self.kind.act(&*fs).map(drop),
             20..=21 => self.relocate(&path),
             22 => fs.sync_file(file.id),
             23 => {
