@@ -102,8 +102,8 @@ impl InPlaceDrive {
                     ("bytes_per_second", bytes_per_second),
                 ])
             }
-            Media::Card { bytes_per_second, map_miss_ns, map_segment_bytes, .. } => {
-                check_times(&[("map_miss_ns", map_miss_ns)])?;
+            Media::Card { access_ns, bytes_per_second, map_miss_ns, map_segment_bytes, .. } => {
+                check_times(&[("access_ns", access_ns), ("map_miss_ns", map_miss_ns)])?;
                 none_is_zero(&[
                     ("bytes_per_second", bytes_per_second),
                     ("map_segment_bytes", map_segment_bytes),
