@@ -1,5 +1,8 @@
 //! InDeF, figure 12: what its ranges bring to a grep of the files of a file server and of a mail server, and how much is moved for it, against
 //! FragPicker, and against a defragmenter that moves each fragmented file whole.
+//!
+//! The gain of the file server depends on what its threads happened to write at once: 81 % here, 89 % with seed 7, 98 % at twice the scale.
+//! What is moved does not depend on that.
 
 use super::indef::{moved, planned, planned_bytes, read};
 use super::indef_loads::{MAIL, Macro, SERVER};
@@ -96,17 +99,16 @@ mod tests {
 
     #[test]
     #[ignore = "half a minute: cargo test -p fragmend-lab --lib i_fig12 -- --ignored"]
-    fn figures_do_not_depend_on_the_scale() {
+    fn what_is_moved_does_not_depend_on_the_scale() {
         for (load, _) in FIGURES {
             let figures = |parts| {
-                let Measured { grep: [before, after], moved: [whole, fragpicker, moved], .. } =
-                    measure(&load, parts, 42);
-                [change(before, after), change(fragpicker, moved), change(whole, moved)]
+                let [whole, fragpicker, moved] = measure(&load, parts, 42).moved;
+                [change(fragpicker, moved), change(whole, moved)]
             };
             let (small, large) = (figures(load.parts), figures(load.parts / 2));
             eprintln!("{}: {small:?} and {large:?}", load.name);
             for (small, large) in small.iter().zip(large) {
-                assert!((small - large).abs() < 10.0, "{small} and {large}");
+                assert!((small - large).abs() < 5.0, "{small} and {large}");
             }
         }
     }
