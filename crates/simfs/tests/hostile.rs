@@ -55,7 +55,7 @@ impl Kind for Ext4Like {
         Ok(Rc::new(InPlace::mount(machine, &self.options(machine))?))
     }
 
-    fn gathers_space(&self) -> bool {
+    fn acts(&self) -> bool {
         true
     }
 }
@@ -82,7 +82,7 @@ impl Kind for BtrfsLike {
         true
     }
 
-    fn gathers_space(&self) -> bool {
+    fn acts(&self) -> bool {
         true
     }
 }
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
                 }
                 fs.share(file.id, &to).map(|id| _ = self.files.insert(to, File { id, ..file }))
             }
-            19 if self.kind.gathers_space() => fs.gather_free_space().map(drop),
+            19 if self.kind.acts() => fs.gather_free_space().map(drop),
             20..=21 => self.relocate(&path),
             22 => fs.sync_file(file.id),
             23 => {
