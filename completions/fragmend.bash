@@ -70,6 +70,9 @@ _fragmend() {
             fragmend__subcmd__help,scan)
                 cmd="fragmend__subcmd__help__subcmd__scan"
                 ;;
+            fragmend__subcmd__help__subcmd__lab,compare)
+                cmd="fragmend__subcmd__help__subcmd__lab__subcmd__compare"
+                ;;
             fragmend__subcmd__help__subcmd__lab,drive)
                 cmd="fragmend__subcmd__help__subcmd__lab__subcmd__drive"
                 ;;
@@ -81,6 +84,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__help__subcmd__lab,serve)
                 cmd="fragmend__subcmd__help__subcmd__lab__subcmd__serve"
+                ;;
+            fragmend__subcmd__lab,compare)
+                cmd="fragmend__subcmd__lab__subcmd__compare"
                 ;;
             fragmend__subcmd__lab,drive)
                 cmd="fragmend__subcmd__lab__subcmd__drive"
@@ -96,6 +102,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__lab,serve)
                 cmd="fragmend__subcmd__lab__subcmd__serve"
+                ;;
+            fragmend__subcmd__lab__subcmd__help,compare)
+                cmd="fragmend__subcmd__lab__subcmd__help__subcmd__compare"
                 ;;
             fragmend__subcmd__lab__subcmd__help,drive)
                 cmd="fragmend__subcmd__lab__subcmd__help__subcmd__drive"
@@ -281,8 +290,22 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__lab)
-            opts="list run drive serve"
+            opts="list run compare drive serve"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__lab__subcmd__compare)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -421,12 +444,58 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__lab)
-            opts="-q -h --json --quiet --help list run drive serve help"
+            opts="-q -h --json --quiet --help list run compare drive serve help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__compare)
+            opts="-j -q -h --load --drive --remedy --seed --scale --out --jobs --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --load)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drive)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --remedy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scale)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -j)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -449,8 +518,22 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__lab__subcmd__help)
-            opts="list run drive serve help"
+            opts="list run compare drive serve help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__help__subcmd__compare)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
