@@ -11,6 +11,7 @@ use fragmend_simfs::machine::Machine;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 
 /// A machine with a new drive of this kind, which keeps no content. Where it is known which dies hold what, planning knows it.
 pub fn machine(setup: &Setup) -> Machine {
@@ -63,7 +64,7 @@ pub fn defragment_below(
     if !settings.policy.needs_trace() {
         survey.files.retain(|file| file.path.to_string_lossy().starts_with(prefix));
     }
-    let plan = make(survey, settings);
+    let plan = plan(survey, settings);
     let (began, before) = (machine.now_ns(), machine.counters().host_written);
     let summary = carry_out(&plan, machine, || Box::new(Watched::new(files)));
     let written = machine.counters().host_written - before;
@@ -72,6 +73,16 @@ pub fn defragment_below(
         written_bytes: written * machine.block_bytes(),
         ns: machine.now_ns() - began,
     }
+}
+
+/// Plans in a thread of its own: one of a pool's would begin another experiment while it waits for a part of the plan, and then both were
+/// in memory.
+///
+/// # Panics
+/// No thread can be started.
+pub fn plan(survey: Survey, settings: &Settings) -> Plan {
+    let planned = thread::scope(|scope| scope.spawn(|| make(survey, settings)).join());
+    planned.expect("planning does not fail")
 }
 
 /// Carries out a plan for one file system as the machine's present program, without a pause; `volume` returns the file system.

@@ -2,11 +2,11 @@
 
 use super::image::{Files, Image};
 use super::remedies::{Act, Moves, Remedy};
-use crate::bed::{carry_out, policy};
+use crate::bed::{carry_out, plan, policy};
 use crate::loads::watched::Watched;
 use fragmend_apply::Environment;
 use fragmend_layout::FileAccesses;
-use fragmend_plan::{Survey, make};
+use fragmend_plan::Survey;
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
 use fragmend_simfs::inplace::InPlace;
@@ -46,7 +46,7 @@ pub fn act(image: &Image, remedy: Remedy, seen: Vec<FileAccesses>) -> Result<Act
             let settings = policy(chosen);
             let trace = chosen.needs_trace().then_some(seen);
             let survey = Survey::of(&*files, trace).map_err(damaged)?;
-            let plan = make(survey, &settings);
+            let plan = plan(survey, &settings);
             let moved = carry_out(&plan, &image.machine, || Box::new(Watched::new(&files)));
             let foreseen = [plan.summary.seconds_before, plan.summary.seconds_after];
             Acted { moved_bytes: moved.moved_bytes, foreseen: Some(foreseen) }

@@ -96,7 +96,8 @@ impl Load {
     /// Bytes of a drive for it.
     pub fn drive_bytes(self, parts: Parts) -> u64 {
         match self {
-            Self::Mobile => PARTITION / (PHONE * parts.0),
+            // A log-structured file system keeps a part of so small a drive for its cleaner.
+            Self::Mobile => PARTITION * 4 / 3 / (PHONE * parts.0),
             Self::Fileserver | Self::Sqlite => (400 << 20) / parts.0,
         }
         .max(128 << 20)

@@ -214,7 +214,7 @@ impl Remedy {
             Act::Place(_) if !is_flash => Err("the drive writes in place: it has no dies"),
             Act::Janusd { .. } | Act::Plan(_, Moves::ByRemap) => Ok(vec![Kind::Ext4]),
             Act::Clean => Ok(vec![Kind::F2fs]),
-            Act::Nothing | Act::Plan(Policy::Gain, _) => {
+            Act::Nothing | Act::Plan(_, Moves::ByHost) => {
                 let others = [Kind::Ext4, Kind::F2fs].into_iter();
                 let others = others.filter(|kind| *kind != home && !is_zoned);
                 Ok(std::iter::once(home).chain(others).collect())

@@ -2,12 +2,12 @@
 //! planner and mover, which moves data through the host or in the drive. Reads are direct calls of 256 KiB, as in all of the paper's
 //! experiments (section IV), where a call that is longer than the file's rest is the rest.
 
-use crate::bed::{self, carry_out};
+use crate::bed::{self, carry_out, plan};
 use crate::loads::read_whole;
 use crate::presets;
 use crate::setup::DriveKind;
 use fragmend_layout::{FileAccesses, FileId, SkipReason, Volume};
-use fragmend_plan::{Plan, Settings as Planning, Survey, make};
+use fragmend_plan::{Plan, Settings as Planning, Survey};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::monitor::Monitor;
 use fragmend_simfs::segments::{LogStructured, Primitive, Settings};
@@ -73,7 +73,7 @@ pub fn read(fs: &LogStructured, files: &[FileId]) -> Reads {
 /// # Panics
 /// They cannot be surveyed.
 pub fn planned(fs: &LogStructured, seen: Vec<FileAccesses>, settings: &Planning) -> Plan {
-    make(Survey::of(fs, Some(seen)).expect("all files"), settings)
+    plan(Survey::of(fs, Some(seen)).expect("all files"), settings)
 }
 
 /// What a run of the mover did.

@@ -12,7 +12,7 @@ pub(super) mod fig6;
 mod life;
 pub(super) mod table4;
 
-use crate::bed::carry_out;
+use crate::bed::{carry_out, plan};
 use crate::loads::grep::Grep;
 use crate::loads::mobile::{DAYS, Habits, Phone};
 use crate::loads::{Load, Scale};
@@ -21,7 +21,7 @@ use crate::setup::DriveKind;
 use fragmend_apply::Summary;
 use fragmend_flash::command::Units;
 use fragmend_layout::{DeviceLimits, Extent, FileId, FsKind, Layout, Measures, Volume};
-use fragmend_plan::{Policy, Settings, Survey, make};
+use fragmend_plan::{Policy, Settings, Survey};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::{self, InPlace};
 use fragmend_simfs::janusd::{self, Reads, Spread};
@@ -120,7 +120,7 @@ impl Bed {
     /// The production planner and mover, with the policy of `e4defrag`.
     pub fn defragment(&self) -> Summary {
         let survey = Survey::of(&self.files, None).expect("all files");
-        let plan = make(survey, &Settings { policy: Policy::WholeFile, ..Settings::default() });
+        let plan = plan(survey, &Settings { policy: Policy::WholeFile, ..Settings::default() });
         // Nothing else runs meanwhile.
         carry_out(&plan, self.machine(), || Box::new(self.files.clone()))
     }
