@@ -1,15 +1,15 @@
 //! A drive that is fully written and whose defrag log is full: every ordinary command is still carried out, and the host can always
 //! make space in the log.
 
+#[path = "support/logging.rs"]
+mod logging;
 mod support;
 
 use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
-use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
+use logging::{UNIT, drive};
 
-const UNIT: u32 = 512;
 /// Entries that the log has space for.
 const ENTRIES: u32 = 102;
 /// The first target of the remaps.
@@ -18,18 +18,7 @@ const TARGET: u32 = 200;
 const OTHER: u32 = 400;
 
 fn written() -> Ssd {
-    let drive = Drive {
-        geometry: Geometry { over_provisioning_per_mille: 500, ..support::geometry(UNIT, 2) },
-        timing: support::timing(UNIT),
-        buffer: BufferSpec {
-            bytes: u64::from(UNIT) * 40,
-            command_ns: 0,
-            unit_ns: 0,
-            protected: false,
-            open_program_units: 2,
-        },
-        firmware: Firmware { defrag_log_bytes: u64::from(4 * UNIT), ..Firmware::default() },
-    };
+    let drive = drive(500);
     let mut ssd = Ssd::with_content(&drive).expect("a drive");
     // Scattered, so that blocks hold units of all kinds.
     let units = ssd.units();

@@ -1,30 +1,18 @@
 //! The commands of janusd one by one: what a remap changes, what is refused, and what the drive reports.
 
+#[path = "support/logging.rs"]
+mod logging;
 mod support;
 
 use fragmend_flash::command::{Command, Hint, LogAction, Refused, Units};
 use fragmend_flash::counters::Counters;
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
-use fragmend_flash::geometry::Geometry;
+use fragmend_flash::drive::{BufferSpec, Drive};
 use fragmend_flash::ssd::Ssd;
+use logging::UNIT;
 
-const UNIT: u32 = 512;
-
-/// A drive of four dies, whose log holds 102 entries.
 fn drive() -> Drive {
-    Drive {
-        geometry: Geometry { over_provisioning_per_mille: 1000, ..support::geometry(UNIT, 2) },
-        timing: support::timing(UNIT),
-        buffer: BufferSpec {
-            bytes: u64::from(UNIT) * 40,
-            command_ns: 0,
-            unit_ns: 0,
-            protected: false,
-            open_program_units: 2,
-        },
-        firmware: Firmware { defrag_log_bytes: u64::from(4 * UNIT), ..Firmware::default() },
-    }
+    logging::drive(1000)
 }
 
 /// A drive whose first units hold their number plus 1.

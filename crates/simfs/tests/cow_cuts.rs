@@ -47,17 +47,8 @@ impl Kind for Small {
 
 fn cuts(kind: &Small, machine: fn(u64) -> Machine, seeds: Range<u64>, steps: usize) -> Found {
     let instants = &[0, 30_000, 220_000, u64::MAX / 4];
-    Cuts {
-        kind,
-        machine,
-        seeds,
-        steps,
-        instants,
-        journal: None,
-        mount_commands: 6,
-        ends_early: kind.omit.is_some(),
-    }
-    .run()
+    let ends_early = kind.omit.is_some();
+    Cuts { ends_early, ..Cuts::new(kind, machine, seeds, steps, instants) }.run()
 }
 
 const DELAYED: Small = Small { delayed_allocation: true, nocow: false, omit: None };

@@ -25,17 +25,15 @@ const MONITOR: usize = 64 << 20;
 /// # Panics
 /// So small a drive has too few zones.
 pub fn formatted(parts: u32) -> LogStructured {
-    let mut setup = presets::named("femu-indef").expect("a preset");
-    let DriveKind::Zoned { drive, .. } = &mut setup.drive else { unreachable!("it has zones") };
-    let geometry = &mut drive.geometry;
-    let zones = geometry.blocks_per_plane / parts;
-    // Five blocks of each die are spare at least, and one more.
-    geometry.blocks_per_plane = zones + 6;
-    geometry.over_provisioning_per_mille = 6000 / zones;
+    let setup = presets::named("femu-indef").expect("a preset");
+    let DriveKind::Zoned { drive, .. } = &setup.drive else { unreachable!("it has zones") };
+    let geometry = &drive.geometry;
+    let zones = u64::from(geometry.blocks_per_plane / parts);
     let zone_bytes = u64::from(geometry.pages_per_block)
         * u64::from(geometry.flash_page_bytes)
         * u64::from(CHIPS);
     let zone_blocks = Some((zone_bytes / u64::from(geometry.mapping_unit_bytes)) as u32);
+    let setup = setup.of_bytes(zones * zone_bytes);
     let machine = bed::machine(&setup);
     LogStructured::format(&machine, &Settings { zone_blocks, ..Settings::default() })
         .expect("a drive that is large enough")

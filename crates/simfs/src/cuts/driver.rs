@@ -63,7 +63,19 @@ impl Found {
     }
 }
 
-impl Cuts<'_> {
+impl<'a> Cuts<'a> {
+    /// Cuts of a file system whose drive is a small one: all of them, without a journal to tell apart, and mounts of some six commands.
+    pub fn new(
+        kind: &'a dyn Kind,
+        machine: fn(u64) -> Machine,
+        seeds: std::ops::Range<u64>,
+        steps: usize,
+        instants: &'a [u64],
+    ) -> Self {
+        let (journal, mount_commands, ends_early) = (None, 6, false);
+        Self { kind, machine, seeds, steps, instants, journal, mount_commands, ends_early }
+    }
+
     /// Makes all cuts.
     ///
     /// # Panics

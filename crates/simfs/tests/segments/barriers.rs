@@ -13,17 +13,7 @@ use std::path::Path;
 
 fn cut(settings: Settings, machine: fn(u64) -> Machine) -> Found {
     let kind = Segments::new(settings);
-    Cuts {
-        kind: &kind,
-        machine,
-        seeds: 0..40,
-        steps: 60,
-        instants: &[0],
-        journal: None,
-        mount_commands: 6,
-        ends_early: true,
-    }
-    .run()
+    Cuts { ends_early: true, ..Cuts::new(&kind, machine, 0..40, 60, &[0]) }.run()
 }
 
 /// Parameters under which a barrier matters often.

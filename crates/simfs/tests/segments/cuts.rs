@@ -26,17 +26,8 @@ fn cut_kind(
     steps: usize,
     instants: &[u64],
 ) -> (u64, u64) {
-    let found = Cuts {
-        kind,
-        machine,
-        seeds,
-        steps,
-        instants,
-        journal: None,
-        mount_commands: 6,
-        ends_early: true,
-    }
-    .run();
+    let cuts = Cuts::new(kind, machine, seeds, steps, instants);
+    let found = Cuts { ends_early: true, ..cuts }.run();
     eprintln!("{} cuts, {} states, {} copied", found.cuts, found.states.len(), kind.copied());
     assert_eq!(found.disagreements, [] as [String; 0]);
     (found.cuts, kind.copied())
