@@ -77,6 +77,32 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// Round times, for small drives of which only what they do counts; channels transfer chunks of so many bytes, and the firmware
+    /// needs no time.
+    pub fn round(chunk_bytes: u32) -> Self {
+        Self {
+            read_ns: vec![40_000],
+            small_read_ns: Vec::new(),
+            small_read_bytes: 0,
+            page_stays: false,
+            program_ns: 200_000,
+            erase_ns: 2_000_000,
+            channel_bytes_per_second: 800 << 20,
+            channel_chunk_bytes: chunk_bytes,
+            channel_command_ns: 0,
+            link_bytes_per_second: 3200 << 20,
+            firmware_read_ns: 0,
+            firmware_small_read_ns: 0,
+            small_command_bytes: chunk_bytes,
+            firmware_busy_ns: 0,
+            suspend: None,
+            reads_first: false,
+            array_command_ns: 0,
+            trim_command_ns: 0,
+            trim_unit_ns: 0,
+        }
+    }
+
     /// From the arrival of a read of this many bytes until its first sensing may begin.
     pub(crate) fn firmware_read_ns(&self, bytes: u64) -> u64 {
         if bytes <= u64::from(self.small_command_bytes) {
