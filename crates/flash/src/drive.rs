@@ -1,6 +1,6 @@
 //! The description of a flash drive: geometry, times, and the choices of its firmware.
 
-use crate::geometry::{Geometry, Inconsistent, Shape, check_times};
+use crate::geometry::{Geometry, Inconsistent, Shape, check_rates, check_times};
 use serde::{Deserialize, Serialize};
 
 /// A flash drive. Times are nanoseconds, rates bytes a second. JSON has the field names of the first
@@ -244,11 +244,11 @@ impl Drive {
         self.check_times()?;
         let rates = [
             ("channel_bytes_per_second", t.channel_bytes_per_second),
-            ("channel_chunk_bytes", u64::from(t.channel_chunk_bytes)),
             ("link_bytes_per_second", t.link_bytes_per_second),
         ];
-        if let Some((field, _)) = rates.iter().find(|(_, rate)| *rate == 0) {
-            return Err(Inconsistent::new(field, "must not be 0"));
+        check_rates(&rates, shape.unit_bytes)?;
+        if t.channel_chunk_bytes == 0 {
+            return Err(Inconsistent::new("channel_chunk_bytes", "must not be 0"));
         }
         // Each die has a program unit that is being assembled, and one more may be in flight.
         let least = (u64::from(shape.dies) + 1) * u64::from(shape.program_unit_bytes());
