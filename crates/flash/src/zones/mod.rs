@@ -397,7 +397,8 @@ impl Device for Zoned {
         while self.programs.peek().is_some_and(|Reverse((end, _))| *end <= self.now) {
             self.end_program();
         }
-        let start = self.now + self.drive.timing.firmware_busy_ns;
+        let timing = &self.drive.timing;
+        let start = self.now + timing.link_latency_ns + timing.firmware_busy_ns;
         let mut completion = Completion::default();
         match command {
             Command::Read(units) => completion.done_ns = self.read(start, *units)?,

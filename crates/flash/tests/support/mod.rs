@@ -16,6 +16,7 @@ pub fn timing(chunk: u32) -> Timing {
         channel_chunk_bytes: chunk,
         channel_command_ns: 0,
         link_bytes_per_second: 3200 << 20,
+        link_latency_ns: 0,
         firmware_read_ns: 0,
         firmware_small_read_ns: 0,
         small_command_bytes: chunk,

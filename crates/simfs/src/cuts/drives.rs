@@ -57,6 +57,7 @@ pub fn flash(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
         channel_chunk_bytes: page,
         channel_command_ns: 0,
         link_bytes_per_second: 3200 << 20,
+        link_latency_ns: 0,
         firmware_read_ns: 0,
         firmware_small_read_ns: 0,
         small_command_bytes: page,

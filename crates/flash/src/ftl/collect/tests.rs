@@ -23,6 +23,7 @@ fn ftl() -> Ftl {
             channel_chunk_bytes: 512,
             channel_command_ns: 0,
             link_bytes_per_second: 3200 << 20,
+            link_latency_ns: 0,
             firmware_read_ns: 0,
             firmware_small_read_ns: 0,
             small_command_bytes: 512,
