@@ -63,6 +63,7 @@ fn drive(page_kib: u32) -> Drive {
             channel_chunk_bytes: 16 << 10,
             channel_command_ns: 0,
             link_bytes_per_second: 3360 << 20,
+            link_latency_ns: 0,
             firmware_read_ns: 30_490,
             firmware_small_read_ns: 21_500,
             small_command_bytes: 4 << 10,

@@ -49,6 +49,10 @@ pub struct Timing {
     pub channel_command_ns: u64,
     /// Rate of the link to the host.
     pub link_bytes_per_second: u64,
+    /// Additional time from host to drive of each command, which occupies nothing: commands that are in flight
+    /// together wait for it together (janusd, section 5).
+    #[serde(default)]
+    pub link_latency_ns: u64,
     /// From the arrival of a read until its first sensing may begin.
     pub firmware_read_ns: u64,
     /// The same for a read of no more than `small_command_bytes`.
@@ -91,6 +95,7 @@ impl Timing {
             channel_chunk_bytes: chunk_bytes,
             channel_command_ns: 0,
             link_bytes_per_second: 3200 << 20,
+            link_latency_ns: 0,
             firmware_read_ns: 0,
             firmware_small_read_ns: 0,
             small_command_bytes: chunk_bytes,
@@ -298,6 +303,7 @@ impl Drive {
             ("program_ns", t.program_ns),
             ("erase_ns", t.erase_ns),
             ("channel_command_ns", t.channel_command_ns),
+            ("link_latency_ns", t.link_latency_ns),
             ("firmware_read_ns", t.firmware_read_ns),
             ("firmware_small_read_ns", t.firmware_small_read_ns),
             ("firmware_busy_ns", t.firmware_busy_ns),

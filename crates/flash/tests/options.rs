@@ -61,6 +61,29 @@ fn reads_go_before_programs_that_have_not_begun() {
     assert!(next < first && late > 900_000 && idle > 900_000, "the programs wait instead");
 }
 
+/// The latency of the link is that of each command, and commands that are in flight together wait for it together.
+#[test]
+fn a_link_with_latency_delays_each_command_once() {
+    const LATENCY_NS: u64 = 1_000_000;
+    let ends = |link_latency_ns: u64| {
+        let mut drive = drive();
+        drive.timing.link_latency_ns = link_latency_ns;
+        let mut ssd = Ssd::new(&drive).expect("a drive");
+        ssd.precondition(Units::new(0, 64)).expect("space");
+        let together = [0, 2, 4, 6].map(|unit| read(&mut ssd, 0, unit));
+        let units = Units::new(64, 8);
+        let write = Command::Write { units, hint: Hint::None, fua: false };
+        let alone = [write, Command::Flush, Command::Trim(units)].map(|command| {
+            let at = ssd.idle_at() + LATENCY_NS;
+            ssd.submit(at, &command).expect("it is done").done_ns - at
+        });
+        (together, alone)
+    };
+    let (without, with) = (ends(0), ends(LATENCY_NS));
+    assert_eq!(with.0, without.0.map(|ns| ns + LATENCY_NS));
+    assert_eq!(with.1, without.1.map(|ns| ns + LATENCY_NS));
+}
+
 #[test]
 fn a_flush_is_not_delayed_by_reads_after_it() {
     let mut drive = drive();

@@ -22,7 +22,7 @@ pub struct CompareArgs {
     /// Only these loads; `fragmend lab list` names them
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<String>,
-    /// On these drives instead of simufs, nvmevirt-fast24 and femu-indef
+    /// On these drives instead of ufs-2.0, nvmevirt-fast24 and femu-indef
     #[arg(long = "drive", value_name = "NAME|FILE")]
     drives: Vec<String>,
     /// Only these remedies, beside the image without one
