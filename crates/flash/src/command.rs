@@ -1,6 +1,9 @@
 //! The commands of a host to a drive, and their completions. Addresses and lengths are in mapping units
 //! ("units"); a shorter write ([`Command::WritePart`]) is a read-modify-write of the drive.
 
+/// The most units of a command that transfers data: not of a trim, and not of write zeroes.
+pub(crate) const MAX_UNITS: u32 = 1 << 16;
+
 /// A run of consecutive units of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Units {

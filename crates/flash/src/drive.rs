@@ -1,6 +1,6 @@
 //! The description of a flash drive: geometry, times, and the choices of its firmware.
 
-use crate::geometry::{Geometry, Inconsistent, Shape, check_times};
+use crate::geometry::{Geometry, Inconsistent, Shape, check_rates, check_times};
 use serde::{Deserialize, Serialize};
 
 /// A flash drive. Times are nanoseconds, rates bytes a second. JSON has the field names of the first
@@ -81,6 +81,33 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// Round times, for small drives of which only what they do counts; channels transfer chunks of so many bytes, and the firmware
+    /// needs no time.
+    pub fn round(chunk_bytes: u32) -> Self {
+        Self {
+            read_ns: vec![40_000],
+            small_read_ns: Vec::new(),
+            small_read_bytes: 0,
+            page_stays: false,
+            program_ns: 200_000,
+            erase_ns: 2_000_000,
+            channel_bytes_per_second: 800 << 20,
+            channel_chunk_bytes: chunk_bytes,
+            channel_command_ns: 0,
+            link_bytes_per_second: 3200 << 20,
+            link_latency_ns: 0,
+            firmware_read_ns: 0,
+            firmware_small_read_ns: 0,
+            small_command_bytes: chunk_bytes,
+            firmware_busy_ns: 0,
+            suspend: None,
+            reads_first: false,
+            array_command_ns: 0,
+            trim_command_ns: 0,
+            trim_unit_ns: 0,
+        }
+    }
+
     /// From the arrival of a read of this many bytes until its first sensing may begin.
     pub(crate) fn firmware_read_ns(&self, bytes: u64) -> u64 {
         if bytes <= u64::from(self.small_command_bytes) {
@@ -248,11 +275,11 @@ impl Drive {
         self.check_times()?;
         let rates = [
             ("channel_bytes_per_second", t.channel_bytes_per_second),
-            ("channel_chunk_bytes", u64::from(t.channel_chunk_bytes)),
             ("link_bytes_per_second", t.link_bytes_per_second),
         ];
-        if let Some((field, _)) = rates.iter().find(|(_, rate)| *rate == 0) {
-            return Err(Inconsistent::new(field, "must not be 0"));
+        check_rates(&rates, shape.unit_bytes)?;
+        if t.channel_chunk_bytes == 0 {
+            return Err(Inconsistent::new("channel_chunk_bytes", "must not be 0"));
         }
         // Each die has a program unit that is being assembled, and one more may be in flight.
         let least = (u64::from(shape.dies) + 1) * u64::from(shape.program_unit_bytes());

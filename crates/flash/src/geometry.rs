@@ -12,6 +12,7 @@
 //! Units, program units and blocks are numbered across the drive, die by die. Dies are numbered channels
 //! first, so that neighbouring dies are on different channels.
 
+use crate::command::MAX_UNITS;
 use serde::{Deserialize, Serialize};
 
 /// The geometry in a drive's file. JSON has the field names of the first version.
@@ -118,6 +119,34 @@ pub(crate) fn check_times(times: &[(&'static str, u64)]) -> Result<(), Inconsist
     })
 }
 
+/// Checks that the largest command crosses a link, a channel or a head of each of these rates in a time that is not too long.
+pub(crate) fn check_rates(
+    rates: &[(&'static str, u64)],
+    unit_bytes: u32,
+) -> Result<(), Inconsistent> {
+    let largest = u128::from(MAX_UNITS) * u128::from(unit_bytes);
+    let least = (largest * 1_000_000_000).div_ceil(LONGEST_NS.into());
+    let slow = rates.iter().find(|(_, rate)| u128::from(*rate) < least);
+    slow.map_or(Ok(()), |(field, _)| {
+        let why = format!(
+            "must be at least {least}: a command of {largest} bytes must not last longer than {LONGEST_NS} ns"
+        );
+        Err(Inconsistent::new(field, why))
+    })
+}
+
+/// The most memory for the mapping and the out-of-band areas of a drive, in bytes: some 1.8 TB of flash in units of 4 KiB.
+const LARGEST_MAPPING: u64 = 4 << 30;
+
+/// Bytes of memory that `space/map.rs` needs for so many units, all of which the host sees.
+fn mapping_bytes(units: u64, units_per_program: u32) -> u64 {
+    let programs = units / u64::from(units_per_program);
+    units.saturating_mul(8).saturating_add(programs.saturating_mul(9))
+}
+
+/// The most dies: a drive has queues, time lines and open blocks for each.
+const MOST_DIES: u32 = 1 << 16;
+
 impl Geometry {
     /// The shape of a drive of this geometry.
     ///
@@ -187,11 +216,22 @@ impl Geometry {
             return Err(Inconsistent::new("pages_per_block", "more than 65,534 mapping units"));
         }
         let (dies, units_per_block) = (u64::from(shape.dies), u64::from(shape.units_per_block));
-        let units = (dies * u64::from(shape.blocks_per_die)).checked_mul(units_per_block);
-        // The mapping uses the upper half of the numbers for units that are not in the flash.
-        let Some(units) = units.filter(|units| *units <= u64::from(u32::MAX) / 2) else {
-            return Err(Inconsistent::new("blocks_per_plane", "more than 2^31 mapping units"));
-        };
+        if shape.dies > MOST_DIES {
+            return Err(Inconsistent::new(
+                "dies_per_channel",
+                format!("more than {MOST_DIES} dies"),
+            ));
+        }
+        let units = (dies * u64::from(shape.blocks_per_die)).saturating_mul(units_per_block);
+        // So there are far less than 2^31 units: the mapping uses the upper half of the numbers for units that are not in the flash.
+        let memory = mapping_bytes(units, shape.units_per_program);
+        if memory > LARGEST_MAPPING {
+            let why = format!(
+                "the mapping of {units} units needs {memory} bytes of memory, more than {LARGEST_MAPPING}: \
+                 describe fewer blocks, or a larger mapping_unit_bytes"
+            );
+            return Err(Inconsistent::new("blocks_per_plane", why));
+        }
         let logical = units * 1000 / (1000 + u64::from(self.over_provisioning_per_mille));
         let stripe = u64::from(shape.units_per_stripe_unit) * dies;
         let logical_units = logical / stripe * stripe;
@@ -348,6 +388,28 @@ pub(crate) mod tests {
         let planes = |g: &mut Geometry| (g.blocks_per_plane, g.planes_per_die) = (1 << 31, 2);
         assert_eq!(wrong(planes), "blocks_per_plane");
         assert_eq!(wrong(|g| g.blocks_per_plane = u32::MAX), "blocks_per_plane");
+        assert_eq!(wrong(|g| g.dies_per_channel = 1 << 17), "dies_per_channel");
         assert_eq!(small().shape().map(|shape| shape.logical_units), Ok(64));
+    }
+
+    /// Blocks of 8 units in programs of two: a block needs 64 bytes of the mapping, and 36 of the out-of-band areas of its programs.
+    #[test]
+    fn a_mapping_that_needs_too_much_memory_is_refused() {
+        let of = |blocks: u64| Geometry { blocks_per_plane: blocks as u32, ..small() }.shape();
+        let most = LARGEST_MAPPING / 100;
+        assert!(of(most).is_ok());
+        let Inconsistent { field, why } = of(most + 1).expect_err("a byte too many");
+        assert!(field == "blocks_per_plane" && why.contains("larger mapping_unit_bytes"), "{why}");
+    }
+
+    #[test]
+    fn a_rate_at_which_a_command_lasts_too_long_is_refused() {
+        let check = |rate| check_rates(&[("rate", 1 << 40), ("link", rate)], 4096);
+        // 65,536 units of 4 KiB in 2^40 ns.
+        let least = (1_u64 << 28) * 1_000_000_000 / (1 << 40) + 1;
+        assert_eq!(check(least), Ok(()));
+        assert_eq!(check(least - 1).map_err(|wrong| wrong.field), Err("link"));
+        assert_eq!(check(0).map_err(|wrong| wrong.field), Err("link"));
+        assert!(check_rates(&[("link", u64::MAX)], u32::MAX).is_ok());
     }
 }

@@ -2,7 +2,7 @@
 //! through its translation layer.
 
 use crate::command::{
-    Command, Completion, Hint, LogAction, Refused, Units, check_apart, cut_units,
+    Command, Completion, Hint, LogAction, MAX_UNITS, Refused, Units, check_apart, cut_units,
 };
 use crate::counters::{Counters, ProgramCause};
 use crate::device::{Bytes, Contents, Device, Recovery, joined};
@@ -12,9 +12,6 @@ use crate::geometry::{Inconsistent, Shape};
 use crate::nand::{Busy, Work};
 use crate::pages::dof_p_per_mille;
 use crate::timeline::Timeline;
-
-/// The most units of a command, except a trim and write zeroes.
-const MAX_UNITS: u32 = 1 << 16;
 
 /// How evenly the blocks of a drive are worn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -68,9 +68,15 @@ impl Timeline {
     }
 }
 
-/// How long a transfer of `bytes` lasts at a rate, in nanoseconds, rounded up.
+/// How long a transfer of `bytes` lasts at a rate, in nanoseconds, rounded up; `u64::MAX` if that is longer.
 pub fn transfer_ns(bytes: u64, bytes_per_second: u64) -> u64 {
-    (bytes * 1_000_000_000).div_ceil(bytes_per_second)
+    match bytes.checked_mul(1_000_000_000) {
+        Some(all) => all.div_ceil(bytes_per_second),
+        None => {
+            let all = u128::from(bytes) * 1_000_000_000;
+            u64::try_from(all.div_ceil(bytes_per_second.into())).unwrap_or(u64::MAX)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -94,6 +100,9 @@ mod tests {
         assert_eq!(transfer_ns(16384, 800 << 20), 19532);
         assert_eq!(transfer_ns(1, 1_000_000_000), 1);
         assert_eq!(transfer_ns(0, 5), 0);
+        // 64 GiB a second, for a minute and more.
+        assert_eq!(transfer_ns(1 << 42, 1 << 36), 64_000_000_000);
+        assert_eq!(transfer_ns(u64::MAX, 1), u64::MAX);
     }
 
     proptest! {

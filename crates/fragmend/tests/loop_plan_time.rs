@@ -3,7 +3,7 @@
 
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::measure::drop_caches;
+use fragmend_testbed::measure::drop_pages;
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::replay::{self, Mode};
 use fragmend_testbed::tools::{WATCHING, extents};
@@ -82,7 +82,7 @@ fn loop_what_comes_from_the_page_cache_is_left_alone() {
     assert!(cold.stderr.contains("--level miss") && cold.stderr.trim().lines().count() == 1);
 
     // The same reads with nothing in memory: each is fetched once, and counts once.
-    drop_caches(&file);
+    drop_pages(&file);
     let missed = record(&image, "miss", || read_again_and_again(&file));
     let plan = planned(&["-t", text(&missed), text(image.path())]);
     assert_eq!((&plan["worth"], &plan["why"]), (&true.into(), &Value::Null), "{plan}");
@@ -165,7 +165,7 @@ fn loop_a_picture_replaces_nothing_but_a_picture() {
 #[test]
 fn loop_a_file_that_is_gone_was_not_in_the_cache() {
     let (image, file) = fragmented();
-    drop_caches(&file);
+    drop_pages(&file);
     let trace = record(&image, "both", || drop(fs::read(&file).unwrap()));
     fs::remove_file(&file).unwrap();
     let plan = planned(&["-t", text(&trace), text(image.path())]);

@@ -4,6 +4,8 @@
 mod support;
 
 use fragmend_crash::refusing::{REFUSED, RefusingDisk};
+use fragmend_layout::ByteRange;
+use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
@@ -14,7 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use support::rewrite::{FRAGMEND, go_on, is_stopped, outcomes, recover};
-use support::{plan_with, write_plan};
+use support::{plan, write_plan};
 
 const SIZE: u64 = 2 << 20;
 /// The bytes that are planned for.
@@ -33,12 +35,11 @@ impl Refusing {
     fn new(file_system: &'static FileSystem) -> Self {
         let disk = RefusingDisk::new(file_system, 320 << 20, SIZE, |_| ());
         let plan_file = disk.slow().scratch().join("plan.json");
-        let mut made = plan_with(&[disk.path()], &Default::default());
-        let file = &mut made.files[0];
-        file.ranges.retain(|range| range.offset < FIRST_HALF);
-        for range in &mut file.ranges {
-            range.length = range.length.min(FIRST_HALF - range.offset);
-        }
+        // One range, however far this device is read ahead.
+        let mut made = plan(&[disk.path()], Policy::WholeFile);
+        let [range] = &mut made.files[0].ranges[..] else { panic!("{:?}", made.files) };
+        assert_eq!(range.range(), ByteRange { start: 0, end: SIZE });
+        range.length = FIRST_HALF;
         write_plan(&made, &plan_file);
         Self { disk, records: Image::ext4(64 << 20), plan: plan_file }
     }
@@ -83,6 +84,29 @@ impl Refusing {
         args.extend(more.iter().map(|arg| arg as &dyn AsRef<std::ffi::OsStr>));
         args.push(&root);
         recover(&args)
+    }
+
+    /// Recovers three times: what was written at `at` stays, each has this outcome and exit code, and the next program that syncs the
+    /// file gets the error. Returns what the last one reported.
+    fn stays_refused(&self, at: u64, (outcome, exit): (&str, i32), what: &str) -> String {
+        let mut reported = String::new();
+        for time in 1..=3 {
+            let (told, code) = self.recover(&[]);
+            let found = fs::read(self.disk.path()).unwrap();
+            let shown = found[at as usize..][..4096] == REFUSED;
+            assert!(shown, "what the disk refused is gone: {what} {time}: {told}");
+            assert_eq!(
+                (outcomes(&told), code),
+                (vec![outcome.to_owned()], exit),
+                "{what} {time}: {told}"
+            );
+            reported = told.to_string();
+            assert!(reported.contains("disk has refused"), "{what} {time}: {told}");
+        }
+        let later = File::open(self.disk.path()).unwrap();
+        let error = later.sync_all().err().and_then(|e| e.raw_os_error());
+        assert_eq!(error, Some(EIO), "{what}: the next open reports");
+        reported
     }
 
     fn is_reported(&self, ended: &Finished) {
@@ -150,25 +174,37 @@ fn loop_what_the_disk_refuses_meanwhile_is_not_rewritten_away() {
 #[test]
 fn loop_what_the_disk_refused_is_not_recovered_away() {
     for file_system in [&EXT4, &XFS] {
-        for (step, at) in [("sealed", PLACES[0]), ("punched", PLACES[0]), ("sealed", PLACES[1])] {
+        for (step, at) in [("sealed", PLACES[0]), ("punched", PLACES[0])] {
             let disk = Refusing::new(file_system);
             disk.killed_at(step);
             disk.write(at);
-            let name = file_system.name;
-            for time in 1..=3 {
-                let (told, code) = disk.recover(&[]);
-                let found = fs::read(disk.disk.path()).unwrap();
-                let shown = found[at as usize..][..4096] == REFUSED;
-                assert!(shown, "what the disk refused is gone: {name} {step} {time}: {told}");
-                if at == PLACES[0] {
-                    assert_eq!(outcomes(&told), ["changed"], "{name} {step} {time}");
-                    assert_eq!(code, 1, "{told}");
-                    assert!(told.to_string().contains("disk has refused"), "{told}");
-                }
-            }
-            let later = File::open(disk.disk.path()).unwrap();
-            let error = later.sync_all().err().and_then(|e| e.raw_os_error());
-            assert!(error == Some(EIO) || at != PLACES[0], "{name} {step}: the next open reports");
+            let what = format!("{} {step}", file_system.name);
+            let told = disk.stays_refused(at, ("changed", 1), &what);
+            assert!(told.contains("--prefer record"), "{what}: {told}");
+        }
+    }
+}
+
+/// A range that is whole, or a hole that could be filled: until the user decides, the file is not synced, and the next
+/// program that opens it gets the error.
+#[test]
+fn loop_what_the_disk_refused_elsewhere_is_reported_to_the_next_program() {
+    for file_system in [&EXT4, &XFS] {
+        for (step, at) in [("sealed", PLACES[1]), ("punched", PLACES[1]), ("punched", PLACES[2])] {
+            let disk = Refusing::new(file_system);
+            disk.killed_at(step);
+            disk.write(at);
+            let what = format!("{} {step} {at}", file_system.name);
+            let told = disk.stays_refused(at, ("failed", 5), &what);
+            assert!(
+                told.contains(&format!("outside of the range it holds data at {at} ")),
+                "{told}"
+            );
+            // The error was consumed above. What the user decides becomes of the range, and not of what is beside it.
+            let (told, code) = disk.recover(&["--prefer", "record"]);
+            let outcome = if step == "sealed" { "whole" } else { "restored" };
+            assert_eq!((outcomes(&told), code), (vec![outcome.to_owned()], 0), "{what}: {told}");
+            assert!(disk.is_whole(at), "{what}: {told}");
         }
     }
 }

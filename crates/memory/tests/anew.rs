@@ -34,6 +34,7 @@ impl Disk {
         survey.files[0].slow = vec![SlowRange {
             range: SLOW,
             physical: (PLACE + 6) * BLOCK,
+            fragments: 1,
             ns: 5_000_000,
             expected_ns: 1_000_000,
             part_bytes: SLOW.len(),

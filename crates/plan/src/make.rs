@@ -421,7 +421,7 @@ fn analyse(
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
     (analysed.apart, analysed.ways) = (settings.policy == Policy::Gain, ways);
     analysed.turns = turns;
-    analysed.slow = Losses::new(slow);
+    analysed.slow = Losses::new(slow, &layout);
     analysed.places = units.map(|units| Places::of(&layout, units));
     let (file, size, shared) = (layout.file, layout.size, layout.shared());
     (Kept { path, file, size, block_bytes, shared }, analysed)

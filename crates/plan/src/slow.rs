@@ -1,5 +1,6 @@
-//! Ranges that are in one fragment and yet slow, as a probe has measured them: their data is on few dies, because it was
-//! overwritten, or written between other data (FAST'24, sections 3.2 and 5.1). What writes them anew in one go cures that.
+//! Ranges that are slower than their fragments explain, most of them in one, as a probe has measured them: their data is on few dies, or
+//! in more flash pages than it needs, because it was overwritten, or written between other data (FAST'24, sections 3.2 and 5.1). What
+//! writes them anew in one go cures that. What the fragments themselves cost is not in it: a probe compares with as many requests.
 //!
 //! A probe has read each part of such a range at once, and knows how much longer that lasts than the drive needs. A read of
 //! the whole part loses that much. A shorter one loses less: what is on one die in any case, of the die's granularity, loses
@@ -18,7 +19,7 @@ use crate::outlook::Outlook;
 use crate::select::gain::bytes;
 use crate::select::price::Price;
 use crate::select::{Analysed, Candidate, touching, within_budget};
-use fragmend_layout::{ByteRange, FileId, Layout, PathText};
+use fragmend_layout::{ByteRange, FileId, Fragment, Layout, PathText};
 use std::cmp::Reverse;
 
 /// What a read of at most so many bytes loses nothing in, where the drive's die granularity is not known: a block.
@@ -35,16 +36,18 @@ pub struct SlowFile {
     pub ranges: Vec<SlowRange>,
 }
 
-/// A range that is in one fragment and yet slow.
+/// A range that is slower than its fragments explain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowRange {
     /// Where it is in the file, in bytes.
     pub range: ByteRange,
     /// Where it begins on the device, in bytes, as the file system reports it.
     pub physical: u64,
+    /// In how many fragments it is.
+    pub fragments: u64,
     /// How long reading all of it lasts, part by part, in nanoseconds.
     pub ns: u64,
-    /// How long the drive needs for that.
+    /// How long the drive needs for that, in as many requests.
     pub expected_ns: u64,
     /// Bytes that were read at once.
     pub part_bytes: u64,
@@ -53,14 +56,13 @@ pub struct SlowRange {
 }
 
 impl SlowRange {
-    /// Whether it is still where it was measured, and in one fragment.
+    /// Whether it is still where it was measured, and in as many fragments.
     pub fn is_in(&self, layout: &Layout) -> bool {
-        let mut fragments = layout.fragments_within(self.range);
-        let first = fragments.next();
-        let same = |f: fragmend_layout::Fragment| {
-            f.range == self.range && f.encoded == 0 && f.physical == self.physical
-        };
-        first.is_some_and(same) && fragments.next().is_none()
+        let found: Vec<Fragment> = layout.fragments_within(self.range).collect();
+        found.first().is_some_and(|first| first.physical == self.physical)
+            && found.len() as u64 == self.fragments
+            && found.iter().all(|fragment| fragment.encoded == 0)
+            && found.iter().map(|fragment| fragment.range.len()).sum::<u64>() == self.range.len()
     }
 
     /// Nanoseconds that one read of `bytes` of it loses.
@@ -80,22 +82,45 @@ impl SlowRange {
 #[derive(Debug, Default)]
 pub struct Losses {
     losses: Vec<Loss>,
+    /// Where each fragment of theirs begins, in the file and on the device, in file order.
+    places: Vec<[u64; 2]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Loss {
     at: SlowRange,
+    /// From the first byte of it that is read to the last; empty where none is. What moves of the rest cures nothing.
+    read: ByteRange,
     /// Nanoseconds of elapsed time.
     ns: f64,
     /// The same with each read issued when the one before is done.
     alone_ns: f64,
 }
 
+impl Loss {
+    /// Of a range of which nothing is read.
+    fn unread(at: SlowRange) -> Self {
+        let read = ByteRange::at(at.range.start, 0);
+        Self { at, read, ns: 0.0, alone_ns: 0.0 }
+    }
+
+    /// Adds what a read of `range` touches.
+    fn is_read(&mut self, range: ByteRange) {
+        let part = self.at.range.intersect(range);
+        self.read = if self.read.is_empty() {
+            part
+        } else {
+            ByteRange { start: self.read.start.min(part.start), end: self.read.end.max(part.end) }
+        };
+    }
+}
+
 impl Losses {
-    /// Ranges of which nothing is known yet but that they are slow; in file order, without overlap.
-    pub fn new(ranges: Vec<SlowRange>) -> Self {
-        let loss = |at| Loss { at, ns: 0.0, alone_ns: 0.0 };
-        Self { losses: ranges.into_iter().map(loss).collect() }
+    /// Ranges of a file of which nothing is known yet but that they are slow; in file order, without overlap.
+    pub fn new(ranges: Vec<SlowRange>, layout: &Layout) -> Self {
+        let fragments = ranges.iter().flat_map(|slow| layout.fragments_within(slow.range));
+        let places = fragments.map(|f| [f.range.start, f.physical]).collect();
+        Self { losses: ranges.into_iter().map(Loss::unread).collect(), places }
     }
 
     /// Whether no range is slow.
@@ -126,7 +151,7 @@ impl Losses {
     /// Nanoseconds of one replay that are lost in a range.
     fn in_range(&self, range: ByteRange) -> u128 {
         let part = |loss: &Loss| {
-            let of = loss.at.range;
+            let of = loss.read;
             loss.ns * of.intersect(range).len() as f64 / of.len().max(1) as f64
         };
         self.within(range).map(part).sum::<f64>().round() as u128
@@ -158,16 +183,17 @@ impl Losses {
     /// the drive needs.
     pub fn of_fragment(&self, range: ByteRange) -> Option<(u64, f64)> {
         let slow = self.within(range).next()?.at;
-        // They are in one fragment together.
-        let physical = (slow.physical + range.start).checked_sub(slow.range.start)?;
+        // The last fragment that begins before its end is the one that it is in, whichever of the two begins first.
+        let last = self.places.partition_point(|[start, _]| *start < range.end).checked_sub(1)?;
+        let [start, physical] = self.places[last];
+        let physical = (physical + range.start).checked_sub(start)?;
         Some((physical, slow.ns as f64 / slow.expected_ns.max(1) as f64))
     }
 }
 
 /// What the requests of an analysed file lose in its slow ranges.
 pub fn weigh(file: &Analysed) -> Losses {
-    let unknown = |loss: &Loss| Loss { ns: 0.0, alone_ns: 0.0, ..*loss };
-    let mut losses: Vec<Loss> = file.slow.losses.iter().map(unknown).collect();
+    let mut losses: Vec<Loss> = file.slow.losses.iter().map(|loss| Loss::unread(loss.at)).collect();
     let ranges: Vec<ByteRange> = losses.iter().map(|loss| loss.at.range).collect();
     let fetched = touching(&file.requests, &ranges).filter(|r| r.fetches > 0);
     let (mut clock, mut alone) = (file.costs.clock(), file.costs.clock_alone());
@@ -177,6 +203,7 @@ pub fn weigh(file: &Analysed) -> Losses {
         let first = losses.partition_point(|loss| loss.at.range.end <= r.range.start);
         let many = losses[first..].iter().take_while(|l| l.at.range.start < r.range.end).count();
         let touched = &mut losses[first..first + many];
+        touched.iter_mut().for_each(|loss| loss.is_read(r.range));
         let of = |loss: &Loss| loss.at.lost_ns(loss.at.range.intersect(r.range).len());
         let lost: f64 = touched.iter().map(of).sum();
         if lost <= 0.0 {
@@ -190,7 +217,7 @@ pub fn weigh(file: &Analysed) -> Losses {
             loss.ns += ns * share;
         }
     });
-    Losses { losses }
+    Losses { losses, places: file.slow.places.clone() }
 }
 
 /// The slow ranges of all files that `chosen` does not write anew, and that save this price.
@@ -218,11 +245,12 @@ pub fn worth(
     all
 }
 
-/// What of a file's slow ranges may move and is in none of `moves` (sorted, disjoint), as short as it is planned: a budget
-/// may have space for a part.
+/// What of a file's slow ranges is read, may move and is in none of `moves` (sorted, disjoint), as short as it is planned: a
+/// budget may have space for a part.
 fn left(file: &Analysed, moves: &[ByteRange]) -> Vec<ByteRange> {
     let mut left = Vec::new();
-    for slow in file.slow.losses.iter().map(|loss| loss.at.range) {
+    let read = file.slow.losses.iter().filter(|loss| !loss.read.is_empty());
+    for slow in read.map(|loss| loss.read.align_outward(file.block)) {
         let first = file.runs.partition_point(|run| run.end <= slow.start);
         for run in file.runs[first..].iter().take_while(|run| run.start < slow.end) {
             let mut rest = run.intersect(slow);

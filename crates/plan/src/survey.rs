@@ -69,7 +69,7 @@ pub struct SurveyedFile {
     pub ranks: Vec<u32>,
     /// How each of them was recorded, if a part of all places was at a time; otherwise empty.
     pub recorded: Vec<Recorded>,
-    /// Ranges that are in one fragment and yet slow, as far as that was measured; in file order, without overlap, and
+    /// Ranges that are slower than their fragments explain, as far as that was measured; in file order, without overlap, and
     /// where the layout has them.
     pub slow: Vec<SlowRange>,
     /// Allocation block of its file system, in bytes.

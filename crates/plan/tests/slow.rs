@@ -12,6 +12,7 @@ fn slow(mib: u64, mibs: u64, times: u64) -> SlowRange {
     SlowRange {
         range: ByteRange::at(mib * MIB, mibs * MIB),
         physical: (64 + mib) * MIB,
+        fragments: 1,
         ns: mibs * times * 1_000_000,
         expected_ns: mibs * 1_000_000,
         part_bytes: MIB,
@@ -148,6 +149,43 @@ fn a_move_of_fragments_cures_what_is_slow_in_it() {
     // By itself, the slow range is written anew, and what is fragmented moves.
     let both = self::plan(surveyed(), 0.0, None);
     assert_eq!(ranges(&both), [(0, 1, None), (2, 2, Some(17 * 64 + 1))]);
+}
+
+#[test]
+fn what_is_slower_than_its_fragments_explain_moves_though_the_drive_does_not_care_for_these() {
+    // Eight fragments of a MiB each, of which eight requests last as long as one.
+    let file = scattered((0..8).map(|_| MIB));
+    let two = SlowRange { fragments: 2, ..slow(0, 2, 3) };
+    assert!(two.is_in(&file));
+    let elsewhere = SlowRange { physical: 0, ..two };
+    let in_one = SlowRange { fragments: 1, ..two };
+    assert!(!elsewhere.is_in(&file) && !in_one.is_in(&file));
+    let reads: Vec<_> = (0..64).map(|n| read(n * 128 * KIB, 128 * KIB, 10)).collect();
+    let of = |ranges: &[SlowRange]| plan(surveyed(&file, &reads, ranges), 0.04, None);
+    assert_eq!(of(&[]).summary.why, Some(Why::NothingFragmented), "no read crosses a break");
+    let plan = of(&[two]);
+    assert_eq!(ranges(&plan), [(0, 2, None)], "it is in two fragments: an ordinary move");
+    assert_eq!((plan.files[0].ranges[0].extents, plan.summary.slow_bytes), (2, 0));
+    let lost = 160.0 * 0.002 * (31.0 / 255.0);
+    assert!(near(plan.summary.seconds_saved, lost), "{:?}", plan.summary);
+    // A part of it that is in one fragment is where that one is.
+    let second: Vec<_> = (8..16).map(|n| read(n * 128 * KIB, 128 * KIB, 10)).collect();
+    let half = self::plan(surveyed(&file, &second, &[two]), 0.04, None);
+    assert_eq!(ranges(&half), [(1, 1, Some(128))]);
+}
+
+#[test]
+fn what_nobody_reads_of_a_slow_range_stays() {
+    let file = scattered([48 * MIB]);
+    let read_to = |bytes| {
+        let reads = [read(17 * MIB, 2 * MIB, 9), read(20 * MIB, bytes, 9)];
+        self::plan(surveyed(&file, &reads, &[slow(16, 8, 5)]), 0.04, None)
+    };
+    let half = read_to(MIB);
+    assert_eq!(ranges(&half), [(17, 4, Some(81))]);
+    assert!(near(half.summary.seconds_saved, 9.0 * 3.0 * 0.004), "{:?}", half.summary);
+    // Whole blocks.
+    assert_eq!(read_to(MIB - 100).files[0].ranges[0].length, 4 * MIB);
 }
 
 #[test]

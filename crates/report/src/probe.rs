@@ -1,7 +1,7 @@
 //! The document of `fragmend probe`.
 
 use fragmend_device::probe::meter::Limits;
-use fragmend_device::probe::ranges::Parts;
+use fragmend_device::probe::ranges::{Parts, SLOW};
 use fragmend_device::profile::Profile;
 use fragmend_layout::{DriveHealth, FileId, PathText, schema};
 use schemars::JsonSchema;
@@ -170,6 +170,11 @@ impl FileReport {
 }
 
 impl FileRange {
+    /// Whether it lasts longer than its fragments explain.
+    pub fn is_slow(&self) -> bool {
+        self.ns as f64 > SLOW * self.expected_ns as f64
+    }
+
     /// Whether `next` begins where this one ends, in the file and on the device.
     fn continues_in(&self, next: &Self) -> bool {
         let end = self.physical.map(|at| at + self.bytes);

@@ -118,9 +118,18 @@ pub fn parse(text: &str, name: &str) -> Result<SlowFile, SlowError> {
     if granularity_bytes == Some(0) {
         return Err(senseless("a die granularity of 0 bytes".into()));
     }
-    let mut ranges = Vec::with_capacity(file.slow.len());
+    if let Some(range) = file.slow.iter().find(|range| range.fragments != 1) {
+        let FileRange { offset, fragments, .. } = range;
+        let what = format!("the slow range at {offset} is in {fragments} extents, and not in one");
+        return Err(senseless(what));
+    }
+    // Those in several are listed among all that were timed.
+    let in_several = file.ranges.iter().filter(|range| range.fragments > 1 && range.is_slow());
+    let mut all: Vec<&FileRange> = file.slow.iter().chain(in_several).collect();
+    all.sort_by_key(|range| range.offset);
+    let mut ranges = Vec::with_capacity(all.len());
     let mut end = 0;
-    for range in &file.slow {
+    for range in all {
         let slow = sensible(range, end, granularity_bytes).map_err(senseless)?;
         end = slow.range.end;
         ranges.push(slow);
@@ -151,9 +160,6 @@ fn sensible(
     if offset < end {
         return Err(format!("{at} overlaps the one before it or is out of order"));
     }
-    if fragments != 1 {
-        return Err(format!("{at} is in {fragments} extents, and not slow in one"));
-    }
     let parts = bytes / PART;
     let can_be = expected_ns > 0
         && ns > expected_ns
@@ -165,7 +171,15 @@ fn sensible(
         ));
     }
     let range = ByteRange::at(offset, bytes);
-    Ok(SlowRange { range, physical, ns, expected_ns, part_bytes: PART, granularity_bytes })
+    Ok(SlowRange {
+        range,
+        physical,
+        fragments,
+        ns,
+        expected_ns,
+        part_bytes: PART,
+        granularity_bytes,
+    })
 }
 
 #[cfg(test)]
@@ -206,6 +220,24 @@ mod tests {
         let places: Vec<_> =
             read.ranges.iter().map(|r| (r.range.start >> 20, r.physical)).collect();
         assert_eq!(places, [(1, 4096), (8, 4096)]);
+    }
+
+    #[test]
+    fn what_is_slower_than_its_extents_explain_is_read_as_well() {
+        let timed = |mib: u64, fragments: u64, ns: u64| {
+            json!({ "offset": mib << 20, "bytes": 1 << 20, "fragments": fragments, "physical": 8192,
+                "ns": ns, "expected_ns": 100 })
+        };
+        let mut value = document();
+        // Of those in one extent, the slow ones are in a list of their own.
+        value["file"]["ranges"] = json!([timed(0, 1, 500), timed(4, 3, 131), timed(5, 2, 130)]);
+        let read = parse(&value.to_string(), "slow.json").unwrap();
+        let found: Vec<_> =
+            read.ranges.iter().map(|r| (r.range.start >> 20, r.fragments)).collect();
+        assert_eq!(found, [(1, 1), (4, 3), (8, 1)]);
+        value["file"]["ranges"] = json!([timed(2, 3, 200)]);
+        let why = parse(&value.to_string(), "slow.json").unwrap_err().to_string();
+        assert!(why.contains("overlaps"), "{why}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::aging::{self, Cache};
 use crate::image::Image;
-use crate::measure::drop_caches;
+use crate::measure::drop_pages;
 use crate::process::finish;
 use crate::random::{Random, Zipf};
 use crate::sqlite::Shell;
@@ -124,12 +124,12 @@ impl Database {
         Queries { sql }
     }
 
-    /// Runs the queries in one session, from a cold cache, and returns their results.
+    /// Runs the queries in one session, with none of its file cached, and returns their results.
     ///
     /// # Panics
     /// When sqlite3 fails.
     pub fn run(&self, queries: &Queries) -> String {
-        drop_caches(&self.path);
+        drop_pages(&self.path);
         self.ask(queries)
     }
 

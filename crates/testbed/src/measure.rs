@@ -3,6 +3,8 @@
 use crate::image::Image;
 use crate::tools;
 use fragmend_sys::block::Counters;
+use fragmend_sys::cache;
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -47,13 +49,25 @@ pub fn measured_map_warm<T>(
     measured(image, work)
 }
 
+/// Writes back a file and drops its pages, and those of no other file: tests run beside others that look at theirs.
+///
+/// # Panics
+/// When pages stay: something has them mapped, or writes to them.
+pub fn drop_pages(path: &Path) {
+    let file = File::open(path).expect("a file");
+    file.sync_all().expect("it can be synced");
+    let bytes = file.metadata().expect("its size").len();
+    cache::forget(&file, 0..bytes, || true).expect("its pages can be dropped");
+}
+
 /// Writes back the file system of `on`, and empties the page, dentry and inode caches of the whole
-/// machine. Other file systems are not synced: one that hangs would hang this process.
+/// machine: for a bench or a demo, beside which nothing runs; no test does that. Other file systems are not synced: one
+/// that hangs would hang this process.
 ///
 /// # Panics
 /// Without the privilege to do so.
 pub fn drop_caches(on: &Path) {
-    let on = std::fs::File::open(on).expect("something on the file system");
+    let on = File::open(on).expect("something on the file system");
     rustix::fs::syncfs(on).expect("it can be synced");
     std::fs::write("/proc/sys/vm/drop_caches", "3")
         .expect("the page cache can be dropped: /proc/sys/vm/drop_caches needs root");

@@ -1,12 +1,14 @@
 //! The testbed measures what the kernel really did: counters, caches, copies, the database,
 //! processes.
 
+use fragmend_sys::cache::cached_pages;
 use fragmend_testbed::database::{Database, Growth};
-use fragmend_testbed::measure::{drop_caches, measured, measured_cold};
+use fragmend_testbed::measure::{drop_pages, measured};
 use fragmend_testbed::process::Running;
 use fragmend_testbed::reader::Reader;
 use fragmend_testbed::replay::{self, Mode};
 use fragmend_testbed::{fio, fragment, image::Image, tools};
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -19,7 +21,8 @@ fn loop_direct_requests_split_at_every_break() {
     let path = image.path().join("file");
     fragment::interleaved(&path, 8 * MIB, &fragment::FRAGPICKER_EXTENTS, true).unwrap();
     let load = replay::sequential(8 * MIB);
-    let ((), cost) = measured_cold(&image, || replay::replay(&path, &load, Mode::Direct).unwrap());
+    drop_pages(&path);
+    let ((), cost) = measured(&image, || replay::replay(&path, &load, Mode::Direct).unwrap());
     // 32 rounds of 32 single blocks and one whole request; the allocator's first
     // preallocation hides a few breaks, a metadata read may add some.
     let splits = 32 * 33;
@@ -35,9 +38,10 @@ fn loop_a_cold_cache_reads_from_the_device_and_a_warm_one_does_not() {
     fragment::interleaved(&path, 4 * MIB, &[MIB], true).unwrap();
     let load = replay::sequential(4 * MIB);
     let read = || replay::replay(&path, &load, Mode::Buffered).unwrap();
-    let ((), cold) = measured_cold(&image, read);
+    drop_pages(&path);
+    let ((), cold) = measured(&image, read);
     assert!(cold.device.read_bytes >= 4 * MIB, "{cold:?}");
-    // Other tests may drop the machine's caches; one undisturbed read is enough.
+    // Something else may read the device meanwhile; one undisturbed read is enough.
     let warm: Vec<_> = (0..20).map(|_| measured(&image, read).1.device.read_bytes).collect();
     assert!(warm.contains(&0), "{warm:?}");
 }
@@ -117,12 +121,16 @@ fn loop_nothing_is_left_behind() {
 }
 
 #[test]
-fn loop_dropping_caches_drops_them() {
+fn loop_dropping_pages_drops_those_of_one_file() {
     let dir = std::env::temp_dir();
     let image = Image::ext4(64 * MIB);
-    let path = image.path().join("file");
-    fragment::interleaved(&path, MIB, &[MIB], false).unwrap();
-    drop_caches(&path);
+    let [path, other] = ["file", "other"].map(|name| image.path().join(name));
+    for path in [&path, &other] {
+        fragment::interleaved(path, MIB, &[MIB], false).unwrap();
+    }
+    let cached = |path: &Path| cached_pages(File::open(path).unwrap(), 0..MIB).unwrap();
+    drop_pages(&path);
+    assert_eq!((cached(&path), cached(&other)), (0, MIB / 4096));
     let ((), cost) = measured(&image, || {
         std::fs::read(&path).unwrap();
     });

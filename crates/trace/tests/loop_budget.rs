@@ -3,7 +3,7 @@
 
 mod support;
 
-use fragmend_testbed::measure::drop_caches;
+use fragmend_testbed::measure::drop_pages;
 use fragmend_testbed::{columns, fio};
 use fragmend_trace::record::Options;
 use fragmend_trace::{Access, FileAccesses, Filter, Op, Recorded, read};
@@ -38,7 +38,7 @@ fn loop_a_sampled_place_is_complete() {
     let image = image_with_file(64 << 20);
     image.set_readahead(128);
     let recorded = |shift: u32, fold: Option<u32>| {
-        drop_caches(&image.path().join("f"));
+        drop_pages(&image.path().join("f"));
         let configure = |o: &mut Options| (o.places_shift, o.max_ranges) = (shift, fold);
         let (summary, trace) =
             traced(&image, configure, || python(READS, &[&image.path().join("f")]));

@@ -4,6 +4,7 @@ mod support;
 
 use fragmend_testbed::file_system::{BTRFS, XFS};
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::measure::drop_pages;
 use fragmend_testbed::overlay::Overlay;
 use fragmend_trace::record::{Options, record};
 use fragmend_trace::{Access, Existing, Level, Op, TraceError};
@@ -118,8 +119,7 @@ fn loop_reads_through_an_overlay_are_misses_below_it() {
     assert!(refused.contains("--level miss") && refused.contains("lowerdir="), "{refused}");
     assert!(!output.exists());
 
-    image.sync();
-    std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+    drop_pages(&overlay.lower.join("f"));
     let through = overlay.merged.join("f");
     let below = |o: &mut Options| {
         o.paths = vec![overlay.lower.clone()];

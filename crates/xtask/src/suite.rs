@@ -1,8 +1,8 @@
 //! The whole suite: every test binary of the workspace, and the examples of the documentation. At the end it lists
 //! the slowest, and repeats what those printed that failed.
 //!
-//! Tests on the disks of this machine run a few at a time, and those that measure it, or that drop its page cache, with
-//! no others of them. Two kinds of integration tests run beside those, with less right to the processor ([`Room`]):
+//! Tests on the disks of this machine run a few at a time, and those that measure it with no others of them. None
+//! empties its page cache. Two kinds of integration tests run beside those, with less right to the processor ([`Room`]):
 //! tests whose disks are in guests or are served from memory, and tests that touch no file system at all.
 //!
 //! Each test with a disk has a process of its own ([`parts`]).

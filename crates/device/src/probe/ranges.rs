@@ -44,9 +44,14 @@ impl Part {
         self.ns / self.expected_ns
     }
 
+    /// Whether it lasts longer than its fragments explain.
+    pub fn is_slow(&self) -> bool {
+        self.ratio() > SLOW
+    }
+
     /// Whether it is slow although the extent map has it in one extent.
     pub fn is_slow_inside(&self) -> bool {
-        self.fragments == 1 && self.ratio() > SLOW
+        self.fragments == 1 && self.is_slow()
     }
 }
 
@@ -110,8 +115,8 @@ pub fn map(file: &File) -> io::Result<(Vec<Mapping>, u64)> {
     Ok((parts(&runs, end), data_bytes))
 }
 
-/// The whole parts that runs of data cover.
-fn parts(runs: &[Mapped], end: u64) -> Vec<Mapping> {
+/// The whole parts of a file of `end` bytes that runs of data cover, none of which continues the one before it on the device.
+pub fn parts(runs: &[Mapped], end: u64) -> Vec<Mapping> {
     let mut parts = Vec::new();
     let mut first = 0;
     for start in (0..end / PART).map(|n| n * PART) {

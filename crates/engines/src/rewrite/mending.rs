@@ -75,6 +75,11 @@ impl Mending<'_> {
             Ok(_) => {}
             Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
         }
+        if options.prefer(&recovered.path).is_none()
+            && let Some(at) = refused::elsewhere(target, self.record.range)
+        {
+            return recovered.ended(RecoveryOutcome::Failed, refused_elsewhere(at));
+        }
         // Writing back what others have just written may need long: most of it is done before they are kept out.
         let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
         if let Err(e) = sync() {
@@ -321,6 +326,13 @@ fn stays(error: &io::Error) -> String {
 
 fn refused_at(at: u64) -> String {
     format!("it holds other data at {at}, in memory only, because the disk has refused it")
+}
+
+/// Said where the range is not concerned, but a sync would consume the error that a program should get.
+fn refused_elsewhere(at: u64) -> String {
+    format!(
+        "outside of the range it holds data at {at} in memory only, because the disk has refused it: have that written anew, then recover again; or recover with --prefer record, after which no other program is told of it"
+    )
 }
 
 /// The outcome for a file of which it is not known what is on the disk.

@@ -42,7 +42,21 @@ pub(crate) fn none_seen(compare: &mut Compare, file: &OwnedFd) -> Result<(), Ski
     none_in(compare, file, all, || Instant::now() < until)
 }
 
-/// The same around a range, as far as dropping its pages may drop others; only while `go_on` returns true.
+/// The first offset outside of the pages of `range` at which the page cache has data that the disk has refused, as far
+/// as [`LOOKING`] allows. `None` also where that is not known: another program is writing there, or the disk cannot be
+/// read there.
+pub(crate) fn elsewhere(file: &OwnedFd, range: ByteRange) -> Option<u64> {
+    let until = Instant::now() + LOOKING;
+    let pages = range.align_outward(rustix::param::page_size() as u64);
+    [0..pages.start, pages.end..i64::MAX as u64].into_iter().find_map(
+        |part| match Compare::default().range(file, part, || Instant::now() < until) {
+            Ok(Same::No(at, _)) => Some(at),
+            _ => None,
+        },
+    )
+}
+
+/// As [`none_in`] around a range, as far as dropping its pages may drop others; only while `go_on` returns true.
 ///
 /// # Errors
 /// As [`none_in`].

@@ -20,6 +20,7 @@ impl Ftl {
             if stream == Stream::Moved || !self.collector.is_short(die) {
                 return Ok((die, stream));
             }
+            // If the host filled it, there would be no space to move a victim's units to.
             self.collect(die, ready)?;
             if self.has_open(die, stream) {
                 return Ok((die, stream));

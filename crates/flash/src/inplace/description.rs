@@ -1,6 +1,7 @@
 //! The description of drives that write in place.
 
-use crate::geometry::{Inconsistent, check_times};
+use crate::geometry::{Inconsistent, check_rates, check_times};
+use crate::timeline::transfer_ns;
 use serde::{Deserialize, Serialize};
 
 /// A drive that writes in place. Times are nanoseconds, rates bytes a second. JSON has the field names of the
@@ -70,6 +71,9 @@ pub enum Media {
     },
 }
 
+/// The most parts that are accessed at once: a drive has a time line for each.
+const MOST_WAYS: u32 = 1 << 16;
+
 fn none_is_zero(fields: &[(&'static str, u64)]) -> Result<(), Inconsistent> {
     let zero = fields.iter().find(|(_, value)| *value == 0);
     zero.map_or(Ok(()), |(field, _)| Err(Inconsistent::new(field, "must not be 0")))
@@ -81,36 +85,40 @@ impl InPlaceDrive {
     /// # Errors
     /// The first inconsistent field.
     pub fn check(&self) -> Result<(), Inconsistent> {
-        none_is_zero(&[
-            ("bytes", self.bytes),
-            ("unit_bytes", self.unit_bytes.into()),
-            ("link_bytes_per_second", self.link_bytes_per_second),
-        ])?;
+        none_is_zero(&[("bytes", self.bytes), ("unit_bytes", self.unit_bytes.into())])?;
+        let check_rate = |field, rate| check_rates(&[(field, rate)], self.unit_bytes);
+        check_rate("link_bytes_per_second", self.link_bytes_per_second)?;
         if self.bytes / u64::from(self.unit_bytes) > u64::from(u32::MAX) {
             return Err(Inconsistent::new("bytes", "more than 2^32 units"));
         }
         check_times(&[("command_ns", self.command_ns)])?;
         match self.media {
             Media::Memory {} => Ok(()),
-            Media::Disk { rotation_ns, seek_least_ns, seek_most_ns, bytes_per_second, .. } => {
+            Media::Disk {
+                rotation_ns,
+                seek_least_ns,
+                seek_most_ns,
+                bytes_per_second,
+                ahead_bytes,
+            } => {
                 if seek_most_ns < seek_least_ns {
                     return Err(Inconsistent::new("seek_most_ns", "less than seek_least_ns"));
                 }
                 check_times(&[("rotation_ns", rotation_ns), ("seek_most_ns", seek_most_ns)])?;
-                none_is_zero(&[
-                    ("rotation_ns", rotation_ns),
-                    ("bytes_per_second", bytes_per_second),
-                ])
+                none_is_zero(&[("rotation_ns", rotation_ns)])?;
+                check_rate("bytes_per_second", bytes_per_second)?;
+                check_times(&[("ahead_bytes", transfer_ns(ahead_bytes, bytes_per_second))])
             }
             Media::Card { access_ns, bytes_per_second, map_miss_ns, map_segment_bytes, .. } => {
                 check_times(&[("access_ns", access_ns), ("map_miss_ns", map_miss_ns)])?;
-                none_is_zero(&[
-                    ("bytes_per_second", bytes_per_second),
-                    ("map_segment_bytes", map_segment_bytes),
-                ])
+                none_is_zero(&[("map_segment_bytes", map_segment_bytes)])?;
+                check_rate("bytes_per_second", bytes_per_second)
             }
-            Media::Parallel { access_ns, write_ns, part_bytes, .. } => {
+            Media::Parallel { access_ns, write_ns, part_bytes, ways } => {
                 check_times(&[("access_ns", access_ns), ("write_ns", write_ns.unwrap_or(0))])?;
+                if ways > MOST_WAYS {
+                    return Err(Inconsistent::new("ways", format!("more than {MOST_WAYS}")));
+                }
                 none_is_zero(&[("part_bytes", part_bytes.into())])
             }
         }

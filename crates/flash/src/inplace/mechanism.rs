@@ -101,7 +101,7 @@ impl Disk {
             Some(gap) => ready.max(self.free_at + transfer_ns(gap + bytes, rate)),
             None => {
                 let there = ready.max(self.free_at) + self.seek_ns(start);
-                let track = (rate * (self.rotation_ns / 1000) / 1_000_000).max(1);
+                let track = (rate.saturating_mul(self.rotation_ns / 1000) / 1_000_000).max(1);
                 let angle = transfer_ns(start % track, rate);
                 let rotation = self.rotation_ns;
                 let wait = (angle + rotation - there % rotation) % rotation;

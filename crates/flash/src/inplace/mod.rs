@@ -98,8 +98,8 @@ impl InPlace {
     }
 
     fn check(&self, units: Units) -> Result<(), Refused> {
-        let end = u64::from(units.start) + u64::from(units.count);
-        if end * u64::from(self.drive.unit_bytes) > self.drive.bytes {
+        let end = units.start.checked_add(units.count);
+        if end.is_none_or(|end| end > self.drive.units()) {
             return Err(Refused::OutOfRange);
         }
         if units.count == 0 {

@@ -40,14 +40,16 @@ impl FlashSpace {
     pub fn needed_entries(&self, log: &[LogEntry], committed: u64) -> Vec<bool> {
         let mut needed: Vec<bool> =
             log.iter().map(|entry| entry.is_uncommitted(committed)).collect();
-        let copies = Copies::of(&self.map, log);
-        let all = Replay::new(log, &copies, |_| true);
+        let copies = Copies::of(&self.map);
+        let all = Replay::new(log, &self.map, &copies, |_| true);
         for (address, physical, ..) in all.claims() {
             if physical.is_some() && self.map.in_flash(address) == physical {
                 all.mark(address, &mut needed);
             }
         }
-        let durable = Replay::new(log, &copies, |entry| !entry.is_uncommitted(committed));
+        drop(all);
+        let is_durable = |entry: &LogEntry| !entry.is_uncommitted(committed);
+        let durable = Replay::new(log, &self.map, &copies, is_durable);
         for (address, _) in self.map.leads().held() {
             durable.mark(address, &mut needed);
         }
@@ -61,9 +63,9 @@ impl FlashSpace {
         log: &[LogEntry],
         committed: u64,
     ) {
-        let copies = Copies::of(&self.map, log);
+        let copies = Copies::of(&self.map);
         let mut held = self.held_candidates(unmapped, log, committed, &copies);
-        let all = Replay::new(log, &copies, |_| true);
+        let all = Replay::new(log, &self.map, &copies, |_| true);
         let mut by_log: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
         for (address, physical, version, entry) in all.claims() {
             let written = self.map.in_flash(address).map(|unit| self.map.version_of(unit));
@@ -105,7 +107,8 @@ impl FlashSpace {
         copies: &Copies,
     ) -> Vec<(u32, u32)> {
         let uncommitted = log.iter().filter(|entry| entry.is_uncommitted(committed));
-        let durable = Replay::new(log, copies, |entry| !entry.is_uncommitted(committed));
+        let is_durable = |entry: &LogEntry| !entry.is_uncommitted(committed);
+        let durable = Replay::new(log, &self.map, copies, is_durable);
         let mut held: BTreeMap<u32, (u64, Option<u32>)> = BTreeMap::new();
         for address in uncommitted.flat_map(|entry| entry.from.each()) {
             let written = self.map.in_flash(address);

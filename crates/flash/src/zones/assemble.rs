@@ -38,7 +38,7 @@ impl Zoned {
             let last = self.on_die(zone, die) - 1;
             let bytes = u64::from(units) * u64::from(self.shape.unit_bytes);
             let Assembled { copied, ready: arrived } = assembled;
-            self.program(number, die, last, bytes, ready.max(arrived));
+            self.program(number, die, last, bytes, ready.max(arrived), false);
             self.counters.padded += u64::from(self.shape.units_per_program - units);
             self.counters.copied += u64::from(copied);
             self.counters.programmed += u64::from(units - copied);
@@ -48,12 +48,21 @@ impl Zoned {
         zone.state = ZoneState::Full;
     }
 
-    /// Programs the program unit of a zone that has this unit of its block on a die, and this many bytes in the buffer.
-    pub(super) fn program(&mut self, number: u32, die: u32, at: u32, buffered: u64, ready: u64) {
+    /// Programs the program unit of a zone that has this unit of its block on a die, and this many bytes in the buffer; whether all of it
+    /// is copied.
+    pub(super) fn program(
+        &mut self,
+        number: u32,
+        die: u32,
+        at: u32,
+        buffered: u64,
+        ready: u64,
+        copies: bool,
+    ) {
         let block = self.zones[number as usize].blocks[die as usize];
         let (bytes, plane) = (self.shape.program_unit_bytes(), self.shape.plane_of_block(block));
         let ticket = self.nand.program(self.now, ready, die, plane, bytes);
-        self.programs.push(Reverse((self.nand.end_of(ticket), buffered)));
+        self.programs.push(Reverse((self.nand.end_of(ticket), buffered, copies)));
         let program_unit = self.program_unit_of(die, at);
         self.zone_mut(number).programs[program_unit] = Some(ticket);
     }

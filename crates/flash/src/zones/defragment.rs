@@ -7,8 +7,10 @@
 //! A die does its operations in the order in which they arrive, so a sensing behind a program waits for it. So as
 //! many units as the buffer has space for are sensed first, each page once, and are programmed then.
 //!
-//! **What survives a power cut.** The capacitors finish what was begun, as for a write. Nothing is lost in any
-//! case: the fragments stay where they are, until the host resets their zones.
+//! **What survives a power cut.** A copy that has completed, as a write does: it is in the flash, or in the buffer. Capacitors cannot sense
+//! pages, so of one that has not completed nothing is counted on: its units have garbage, and the write pointer stays behind them. Nor does a
+//! flush wait for it, which is for what has completed before (NVMe). The fragments stay where they are, until the host resets their zones:
+//! it must not do so, nor refer to the copies, before they have completed.
 
 use super::{ZoneState, Zoned};
 use crate::command::{Completion, Refused, Units, check_apart};
@@ -17,6 +19,15 @@ use crate::device::Device;
 use crate::geometry::Page;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A copy that is being made: when it completes, and the units of a zone where it goes.
+#[derive(Clone, Debug)]
+pub(super) struct Copying {
+    pub end: u64,
+    pub zone: u32,
+    units: Range<u32>,
+}
 
 /// Where the units of a run are copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +81,30 @@ impl Zoned {
             self.advance(number, batch.iter().map(|run| run.units.len() as u32).sum());
             rest = behind;
         }
-        let at = number * self.zone_units() + written;
+        let first = number * self.zone_units();
+        let (at, end) = (first + written, first + self.zones[number as usize].written);
+        self.copying.push(Copying { end: done_ns, zone: number, units: at..end });
         Ok(Completion { done_ns, at, ..Completion::default() })
+    }
+
+    /// The power fails: what is still being copied is nowhere but where it comes from.
+    pub(super) fn lose_copies(&mut self) {
+        let copying = std::mem::take(&mut self.copying);
+        let lost = copying.into_iter().filter(|copying| copying.end > self.now);
+        for unit in lost.flat_map(|copying| copying.units) {
+            let physical = self.physical(unit);
+            if let (Some(content), Some(physical)) = (&mut self.content, physical) {
+                content.spoil(physical, 1, self.shape.unit_bytes);
+            }
+        }
+    }
+
+    /// When all is in the flash that was acknowledged so far.
+    pub(super) fn written_at(&self) -> u64 {
+        let is_acknowledged = |copies: bool| !copies || self.copying.is_empty();
+        let programs = self.programs.iter().map(|Reverse(program)| program);
+        let ends = programs.filter(|(.., copies)| is_acknowledged(*copies)).map(|(end, ..)| *end);
+        ends.max().unwrap_or(0)
     }
 
     /// The physical units of fragments.
@@ -190,7 +223,7 @@ impl Zoned {
         self.counters.copybacks += 1;
         self.counters.copied += run.units.len() as u64;
         let end = self.nand.end_of(ticket);
-        self.programs.push(Reverse((end, 0)));
+        self.programs.push(Reverse((end, 0, true)));
         end
     }
 

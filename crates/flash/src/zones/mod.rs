@@ -5,8 +5,8 @@
 //!
 //! **What survives a power cut.** Acknowledged data is in the flash or in the buffer, and the buffer must
 //! have capacitors: a program unit that is programmed before it is full cannot be continued, so without
-//! capacitors a zone could not keep flushed data. A reset releases the blocks; they are erased when they are
-//! allocated again.
+//! capacitors a zone could not keep flushed data. Copies that the drive is still making are lost
+//! (`defragment.rs`). A reset releases the blocks; they are erased when they are allocated again.
 
 mod assemble;
 mod blocks;
@@ -21,6 +21,7 @@ use crate::geometry::{Inconsistent, Shape};
 use crate::nand::{Nand, Ticket};
 use crate::pages::{dof_p_per_mille, page_runs};
 use blocks::{FreeBlocks, TakenBlock};
+use defragment::Copying;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -80,9 +81,11 @@ pub struct Zoned {
     free: FreeBlocks,
     max_open: u32,
     now: u64,
-    /// Programs in flight: when each ends, and the bytes that it keeps in the buffer.
-    programs: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Programs in flight: when each ends, the bytes that it keeps in the buffer, and whether it is of copies alone.
+    programs: BinaryHeap<Reverse<(u64, u64, bool)>>,
     buffered_bytes: u64,
+    /// Copies that have not completed.
+    copying: Vec<Copying>,
     counters: Counters,
     content: Option<Content>,
 }
@@ -140,6 +143,7 @@ impl Zoned {
             now: 0,
             programs: BinaryHeap::new(),
             buffered_bytes: 0,
+            copying: Vec::new(),
             counters: Counters::default(),
             content: keeps_content.then(|| Content::new(&shape)),
             drive: drive.clone(),
@@ -186,7 +190,7 @@ impl Zoned {
 
     /// Removes the program that ends first, and its bytes from the buffer; returns when it ends.
     fn end_program(&mut self) -> Option<u64> {
-        let Reverse((end, bytes)) = self.programs.pop()?;
+        let Reverse((end, bytes, _)) = self.programs.pop()?;
         self.buffered_bytes -= bytes;
         Some(end)
     }
@@ -219,6 +223,7 @@ impl Zoned {
 
     fn reset(&mut self, number: u32) {
         self.buffered_bytes -= self.assembled_bytes(&self.zones[number as usize]);
+        self.copying.retain(|copying| copying.zone != number);
         let zone = self.zone_mut(number);
         (zone.state, zone.written, zone.saved) = (ZoneState::Empty, 0, 0);
         zone.programs.fill(None);
@@ -335,7 +340,8 @@ impl Zoned {
         if (at + 1).is_multiple_of(self.shape.units_per_program) {
             let Assembled { copied, ready } =
                 std::mem::take(&mut self.zone_mut(number).assembled[die as usize]);
-            self.program(number, die, at, self.shape.program_unit_bytes().into(), ready);
+            let copies = copied == self.shape.units_per_program;
+            self.program(number, die, at, self.shape.program_unit_bytes().into(), ready, copies);
             self.counters.copied += u64::from(copied);
             self.counters.programmed += u64::from(self.shape.units_per_program - copied);
         }
@@ -394,9 +400,10 @@ impl Device for Zoned {
         contents: Contents<'_>,
     ) -> Result<Completion, Refused> {
         self.now = self.now.max(at);
-        while self.programs.peek().is_some_and(|Reverse((end, _))| *end <= self.now) {
+        while self.programs.peek().is_some_and(|Reverse((end, ..))| *end <= self.now) {
             self.end_program();
         }
+        self.copying.retain(|copying| copying.end > self.now);
         let timing = &self.drive.timing;
         let start = self.now + timing.link_latency_ns + timing.firmware_busy_ns;
         let mut completion = Completion::default();
@@ -412,8 +419,7 @@ impl Device for Zoned {
                 completion = self.defragment(start, from, *zone)?;
             }
             Command::Flush => {
-                let last = self.programs.iter().map(|Reverse((end, _))| *end).max();
-                completion.done_ns = last.map_or(start, |end| end.max(start));
+                completion.done_ns = self.written_at().max(start);
             }
             _ => return Err(Refused::Unsupported),
         }
@@ -474,9 +480,10 @@ impl Device for Zoned {
         self.shape.dies * self.shape.units_per_block
     }
 
-    /// The capacitors save the buffer.
+    /// The capacitors save the buffer, and what is still being copied is lost.
     fn power_cut(&mut self, at: u64) -> Recovery {
         self.now = self.now.max(at);
+        self.lose_copies();
         self.nand.reset();
         self.programs.clear();
         // What is being assembled is there again.

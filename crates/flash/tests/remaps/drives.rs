@@ -22,7 +22,7 @@ pub fn small(kind: u64) -> Drive {
             over_provisioning_per_mille: 1000,
             ..crate::support::geometry(UNIT, 2)
         },
-        timing: Timing { suspend, reads_first: bit(7), ..crate::support::timing(UNIT) },
+        timing: Timing { suspend, reads_first: bit(7), ..Timing::round(UNIT) },
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * if bit(8) { 20 } else { 12 },
             command_ns: 1_000,
@@ -43,7 +43,14 @@ pub fn small(kind: u64) -> Drive {
     }
 }
 
-/// The same with 3,276 or 6,553 units: its blocks are collected by choice, not one after the other, and nine tenths of them are valid.
+/// A small one on one channel, with half as much flash that the host does not see: cuts leave its dies short of free blocks.
+pub fn fuller(kind: u64) -> Drive {
+    let drive = small(kind);
+    let geometry = Geometry { channels: 1, over_provisioning_per_mille: 500, ..drive.geometry };
+    Drive { geometry, ..drive }
+}
+
+/// A small one with 3,276 or 6,553 units: its blocks are collected by choice, not one after the other, and nine tenths of them are valid.
 pub fn large(kind: u64) -> Drive {
     let Drive { geometry, timing, buffer, firmware } = small(kind);
     Drive {

@@ -424,6 +424,14 @@ fn the_last_program_unit_frees_a_block() {
     run_all(1_010_040..1_010_041, drives::small, 20);
 }
 
+/// Cuts leave dies without a free block and with an open one: they collect before the host fills that.
+#[test]
+fn a_short_die_collects_before_the_host_fills_its_open_block() {
+    for seed in [146, 447] {
+        run_all(seed..seed + 1, drives::fuller, 20);
+    }
+}
+
 #[test]
 #[ignore = "as many as REMAP_RUNS says (20,000), about ten cuts each"]
 fn remaps_survive_many_power_cuts() {

@@ -166,6 +166,12 @@ fn ranges(out: &mut impl Write, file: &FileReport) -> std::io::Result<()> {
         bytes(file.data_bytes),
         human(file.ratio, Unit::Ratio),
     )?;
+    let in_several = file.ranges.iter().filter(|range| range.fragments > 1 && range.is_slow());
+    let in_several: u64 = in_several.map(|range| range.bytes).sum();
+    if in_several > 0 {
+        let bytes = bytes(in_several);
+        writeln!(out, "in several extents, and slower than these explain: {bytes}")?;
+    }
     if file.slow.is_empty() {
         return writeln!(out, "no range that is in one extent is slow");
     }

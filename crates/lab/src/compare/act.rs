@@ -6,7 +6,7 @@ use crate::bed::{carry_out, plan, policy};
 use crate::loads::watched::Watched;
 use fragmend_apply::Environment;
 use fragmend_layout::FileAccesses;
-use fragmend_plan::Survey;
+use fragmend_plan::{SlowFile, Survey};
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
 use fragmend_simfs::inplace::InPlace;
@@ -18,6 +18,15 @@ const CONTIGUOUS: f64 = 1.0;
 /// Of how many of the best segments by cost and benefit the cleaner takes the most fragmented one: as many as F2FS's search for a victim
 /// looks at (`DEF_MAX_VICTIM_SEARCH`, fs/f2fs/gc.h); the paper does not state it.
 const CANDIDATES: usize = 4096;
+
+/// What planning knows of the load's reads.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The reads of each file.
+    pub accesses: Vec<FileAccesses>,
+    /// What a probe of these files has found to be slow, where the remedy uses that.
+    pub slow: Vec<SlowFile>,
+}
 
 /// What a remedy did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,7 +44,7 @@ pub struct Acted {
 ///
 /// # Panics
 /// The remedy is not for this file system.
-pub fn act(image: &Image, remedy: Remedy, seen: Vec<FileAccesses>) -> Result<Acted, Error> {
+pub fn act(image: &Image, remedy: Remedy, seen: Seen) -> Result<Acted, Error> {
     let files = image.files.shared();
     let acted = match (remedy.act(), &image.files) {
         (Act::Nothing | Act::Place(_), _) => Acted::default(),
@@ -44,8 +53,9 @@ pub fn act(image: &Image, remedy: Remedy, seen: Vec<FileAccesses>) -> Result<Act
                 segments.set_primitive(Primitive::InDevice)?;
             }
             let settings = policy(chosen);
-            let trace = chosen.needs_trace().then_some(seen);
-            let survey = Survey::of(&*files, trace).map_err(damaged)?;
+            let trace = chosen.needs_trace().then_some(seen.accesses);
+            let mut survey = Survey::of(&*files, trace).map_err(damaged)?;
+            add_slow(&mut survey, &seen.slow);
             let plan = plan(survey, &settings);
             let moved = carry_out(&plan, &image.machine, || Box::new(Watched::new(&files)));
             let foreseen = [plan.summary.seconds_before, plan.summary.seconds_after];
@@ -56,7 +66,7 @@ pub fn act(image: &Image, remedy: Remedy, seen: Vec<FileAccesses>) -> Result<Act
             let mut acted = Acted::default();
             acted.moved_bytes += joined.map_or(0, |summary| summary.moved_bytes);
             if spreads {
-                acted.moved_bytes += spread(in_place, &seen, image.page_blocks)?;
+                acted.moved_bytes += spread(in_place, &seen.accesses, image.page_blocks)?;
             }
             acted
         }
@@ -65,6 +75,15 @@ pub fn act(image: &Image, remedy: Remedy, seen: Vec<FileAccesses>) -> Result<Act
     };
     files.sync()?;
     Ok(acted)
+}
+
+/// Puts what is slow into the files of a survey, where it is still where it was measured.
+fn add_slow(survey: &mut Survey, slow: &[SlowFile]) {
+    for file in &mut survey.files {
+        let of_file = slow.iter().find(|slow| slow.file == file.layout.file);
+        let ranges = of_file.iter().flat_map(|slow| &slow.ranges);
+        file.slow = ranges.filter(|range| range.is_in(&file.layout)).copied().collect();
+    }
 }
 
 fn damaged(skip: fragmend_layout::Skip) -> Error {

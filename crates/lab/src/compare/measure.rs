@@ -4,8 +4,9 @@
 //! A remedy that prevents moves nothing: its image is aged with it. Its reads are compared with those of the image that was aged without,
 //! and so is what was written in all of the ageing.
 
-use super::act::act;
+use super::act::{Seen, act};
 use super::image::{Drive, Image, Recipe};
+use super::probed::slow_files;
 use super::remedies::{Act, Remedy};
 use crate::loads::beside::Beside;
 use crate::loads::schedule::Programs;
@@ -13,7 +14,6 @@ use crate::loads::watched::Watched;
 use crate::setup::DriveKind;
 use fragmend_apply::Environment;
 use fragmend_flash::counters::Counters;
-use fragmend_layout::FileAccesses;
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
 use std::rc::Rc;
@@ -77,7 +77,7 @@ impl Written {
 struct Ready {
     image: Image,
     files: Rc<dyn FileSystem>,
-    seen: Vec<FileAccesses>,
+    seen: Seen,
     mbs: f64,
 }
 
@@ -91,7 +91,12 @@ impl Ready {
         recipe.load.read(&watched)?;
         let mbs = read_mbs(recipe, &*files)?;
         image.machine.wait_until_idle();
-        Ok(Self { seen: watched.take(), image, files, mbs })
+        let mut seen = Seen { accesses: watched.take(), slow: Vec::new() };
+        if remedy.probes_files() {
+            let costs = &recipe.drive.profile.cost;
+            seen.slow = slow_files(&*files, &seen.accesses, costs, recipe.seed)?;
+        }
+        Ok(Self { seen, image, files, mbs })
     }
 }
 

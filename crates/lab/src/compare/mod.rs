@@ -5,6 +5,7 @@
 //! | [`loads`] | what ages an image, what is read of it, what runs beside a mover |
 //! | [`remedies`] | what there is, and where it applies |
 //! | [`image`] | a drive with a file system that a load has aged |
+//! | [`probed`] | what the probe of a file measures of those that were read |
 //! | [`act`] | carries out a remedy |
 //! | [`measure`] | what a remedy brings, writes and costs |
 //! | [`safety`] | what power cuts do to it |
@@ -23,6 +24,7 @@ pub mod measure;
 pub mod page;
 pub mod pareto;
 pub mod picture;
+pub mod probed;
 pub mod remedies;
 pub mod report;
 pub mod safety;

@@ -18,6 +18,8 @@ Each row is one remedy on its own copy of one aged image, moved by the productio
   beside it, as long as it lasts; of a placement, in a second. `-`: too short to tell.
 - *erases*: of a block, on average. *cuts*: power cuts at every command of a load that moves files so, on a small drive, and how many
   of them lost something durable.
+- `gain` is planned with what `fragmend probe` finds of the files that were read: ranges that are slower than their fragments explain, because they were
+  overwritten or written between other data (docs/planning.md). As the reads that are recorded, this is seen before, and not in *elapsed*.
 - *front*: no other remedy on this file system gains as much for as few programmed bytes; otherwise, which does.
 ";
 

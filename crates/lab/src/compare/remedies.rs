@@ -140,7 +140,7 @@ impl Remedy {
             Self::FileAffine => "the same, and short appends fill a flash page of their file",
             Self::SortedCleaning => "the cleaner chooses fragmented segments and copies by inode",
             Self::Gain => "moves what saves the most time for its bytes",
-            Self::GainRemap => "the same ranges, remapped",
+            Self::GainRemap => "the same by the extent map alone, remapped",
         }
     }
 
@@ -174,6 +174,12 @@ impl Remedy {
     /// Whether the file system of the host must be another one than the kernel's.
     pub fn needs_file_system(self) -> bool {
         self.needs_firmware() || self.act() == Act::Clean
+    }
+
+    /// Whether it is planned with what a probe of the files that were read finds to be slow: a remap leaves data where it is slow, and the
+    /// other policies do not ask what reads cost.
+    pub fn probes_files(self) -> bool {
+        self.act() == Act::Plan(Policy::Gain, Moves::ByHost)
     }
 
     /// How the image is made for it.

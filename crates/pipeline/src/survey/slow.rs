@@ -36,7 +36,7 @@ pub(super) fn add(
             continue;
         }
         if slow.ranges.is_empty() {
-            unused("the probe has found no range of it that is slow in one extent");
+            unused("the probe has found no range of it that is slower than its extents explain");
         }
         if let Some(n) = known.remove(&slow.file) {
             put(&mut survey.files[n], &slow, &mut survey.left_alone);
@@ -109,7 +109,7 @@ fn put(file: &mut SurveyedFile, slow: &SlowFile, left_alone: &mut Vec<LeftAlone>
     let gone = slow.ranges.len() - file.slow.len();
     if gone > 0 {
         let why = format!(
-            "{gone} of its {} slow ranges are not where they were when it was probed, or not in one extent: probe it again",
+            "{gone} of its {} slow ranges are not where they were when it was probed, or not in as many extents: probe it again",
             slow.ranges.len()
         );
         left_alone.push(LeftAlone::new(&file.path, &Skip::new(SkipReason::LayoutChanged, why)));

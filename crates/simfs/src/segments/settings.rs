@@ -68,6 +68,8 @@ pub enum Barrier {
     DataBeforeNodes,
     /// What the cleaner has copied is durable before an fsync writes nodes that refer to it.
     CopiesBeforeNodes,
+    /// What the drive itself copies is complete before it is flushed.
+    CopiesBeforeFlush,
     /// An fsync returns when its nodes are durable.
     FlushAfterNodes,
     /// A roll-forward ends at a node that is older than the checkpoint.
@@ -80,7 +82,7 @@ pub enum Barrier {
 
 impl Barrier {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::FlushBeforeCheckpoint,
         Self::FlushAfterCheckpoint,
         Self::CheckpointLast,
@@ -91,6 +93,7 @@ impl Barrier {
         Self::DiscardAfterCheckpoint,
         Self::DataBeforeNodes,
         Self::CopiesBeforeNodes,
+        Self::CopiesBeforeFlush,
         Self::FlushAfterNodes,
         Self::VersionInChain,
         Self::NewLogsAfterRecovery,

@@ -282,7 +282,7 @@ impl State {
 
     /// Waits for the copies that the drive was asked for: a flush is for what is complete.
     pub fn wait_for_copies(&self) {
-        if self.copies_end_ns > self.machine.now_ns() {
+        if self.copies_end_ns > self.machine.now_ns() && self.keeps(Barrier::CopiesBeforeFlush) {
             self.machine.end_read(self.copies_end_ns);
         }
     }

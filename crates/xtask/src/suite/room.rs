@@ -14,7 +14,7 @@ const LIMIT_BESIDE: u32 = 1800;
 pub(super) const IN_MEMORY: [&str; 1] = ["loop_apply_safety"];
 /// Those that serve their own disks from memory and measure no waits.
 pub(super) const SERVED: [&str; 2] = ["loop_crash", "loop_matrix"];
-/// Those on disks of this machine that measure no waits and do not mind if others empty the page cache.
+/// Those on disks of this machine that measure no waits.
 pub(super) const UNHURRIED: [&str; 4] =
     ["loop_auto_measures", "loop_hostile_calls", "loop_uring", "loop_walkthrough"];
 /// Those that for a while change for the whole machine whether files are rewritten: how long programs wait for a
@@ -22,7 +22,7 @@ pub(super) const UNHURRIED: [&str; 4] =
 pub(super) const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overlay"];
 /// Those whose tests exclude each other by a lock in their process.
 pub(super) const TOGETHER: [&str; 3] = ["loop_rewrite_alone", "loop_rewrite_overlay", "loop_alone"];
-/// Those that measure what the machine does while they run, or empty the page cache that others look at.
+/// Those that measure what the machine does while they run.
 const ALONE: [&str; 12] = [
     "loop_budget",
     "loop_filters",
