@@ -273,6 +273,21 @@ fn a_page_that_stays_on_its_die_goes_by_copyback() {
 }
 
 #[test]
+fn what_is_still_being_copied_is_there_when_the_copy_is_complete() {
+    let mut drive = paged();
+    let idle = drive.idle_at();
+    let copy = |from, zone| Command::InDeviceDefragment { from: vec![from], zone };
+    let first = drive.submit(idle, &copy(Units::new(8, 2), 1)).unwrap();
+    let read = drive.submit(idle + 1, &Command::Read(Units::new(first.at + 1, 1))).unwrap();
+    assert!(read.done_ns > first.done_ns, "{read:?}, {first:?}");
+    let second = drive.submit(idle + 2, &copy(Units::new(first.at, 1), 2)).unwrap();
+    assert!(second.done_ns >= first.done_ns, "{second:?}, {first:?}");
+    // What is on another die is there.
+    let beside = drive.submit(idle + 3, &Command::Read(Units::new(42, 1))).unwrap();
+    assert!(beside.done_ns < first.done_ns, "{beside:?}, {first:?}");
+}
+
+#[test]
 fn sources_are_sensed_before_anything_is_programmed_and_each_page_once() {
     let mut drive = paged();
     let copy = |drive: &mut Zoned, from: &[(u32, u32)], zone| {

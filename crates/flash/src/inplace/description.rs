@@ -73,6 +73,8 @@ pub enum Media {
 
 /// The most parts that are accessed at once: a drive has a time line for each.
 const MOST_WAYS: u32 = 1 << 16;
+/// The most segments of a mapping in memory: each access looks through all of them.
+const MOST_SEGMENTS: u32 = 1 << 12;
 
 fn none_is_zero(fields: &[(&'static str, u64)]) -> Result<(), Inconsistent> {
     let zero = fields.iter().find(|(_, value)| *value == 0);
@@ -109,9 +111,21 @@ impl InPlaceDrive {
                 check_rate("bytes_per_second", bytes_per_second)?;
                 check_times(&[("ahead_bytes", transfer_ns(ahead_bytes, bytes_per_second))])
             }
-            Media::Card { access_ns, bytes_per_second, map_miss_ns, map_segment_bytes, .. } => {
+            Media::Card {
+                access_ns,
+                bytes_per_second,
+                map_miss_ns,
+                map_segment_bytes,
+                map_segments,
+            } => {
                 check_times(&[("access_ns", access_ns), ("map_miss_ns", map_miss_ns)])?;
-                none_is_zero(&[("map_segment_bytes", map_segment_bytes)])?;
+                if map_segment_bytes < u64::from(self.unit_bytes) {
+                    return Err(Inconsistent::new("map_segment_bytes", "less than a unit"));
+                }
+                if map_segments > MOST_SEGMENTS {
+                    let why = format!("more than {MOST_SEGMENTS}");
+                    return Err(Inconsistent::new("map_segments", why));
+                }
                 check_rate("bytes_per_second", bytes_per_second)
             }
             Media::Parallel { access_ns, write_ns, part_bytes, ways } => {

@@ -140,3 +140,21 @@ fn memory_is_empty_after_a_power_cut() {
     memory.power_cut(done);
     assert_eq!(memory.bytes(Units::new(7, 1)), vec![0; 4096]);
 }
+
+/// With a segment for each byte, an access of a file of some MB would look through millions of them.
+#[test]
+fn a_card_whose_mapping_is_in_too_many_parts_is_refused() {
+    let field = |map_segment_bytes, map_segments| {
+        let card = Media::Card {
+            access_ns: 0,
+            bytes_per_second: 100_000_000,
+            map_miss_ns: 0,
+            map_segment_bytes,
+            map_segments,
+        };
+        with_media(card).check().map_err(|wrong| wrong.field)
+    };
+    assert_eq!(field(4095, 1), Err("map_segment_bytes"));
+    assert_eq!(field(4096, u32::MAX), Err("map_segments"));
+    assert_eq!(field(4096, 4096), Ok(()));
+}

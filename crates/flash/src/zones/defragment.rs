@@ -57,6 +57,7 @@ impl Zoned {
         number: u32,
     ) -> Result<Completion, Refused> {
         let sources = self.sources(from)?;
+        let start = start.max(self.copied_at(from));
         let (state, written) = (self.zone(number)?.state, self.zone(number)?.written);
         let free = (self.zone_units() - written) as usize;
         if state == ZoneState::Full || sources.len() > free {
@@ -85,6 +86,14 @@ impl Zoned {
         let (at, end) = (first + written, first + self.zones[number as usize].written);
         self.copying.push(Copying { end: done_ns, zone: number, units: at..end });
         Ok(Completion { done_ns, at, ..Completion::default() })
+    }
+
+    /// When all of these units that are still being copied are there; none of them can be read before.
+    pub(super) fn copied_at(&self, units: &[Units]) -> u64 {
+        let among = |copying: &&Copying| {
+            units.iter().any(|u| u.start < copying.units.end && copying.units.start < u.end())
+        };
+        self.copying.iter().filter(among).map(|copying| copying.end).max().unwrap_or(0)
     }
 
     /// The power fails: what is still being copied is nowhere but where it comes from.

@@ -362,7 +362,7 @@ impl Zoned {
         }
         let unit_bytes = u64::from(self.shape.unit_bytes);
         let bytes = u64::from(units.count) * unit_bytes;
-        let ready = start + self.drive.timing.firmware_read_ns(bytes);
+        let ready = start.max(self.copied_at(&[units])) + self.drive.timing.firmware_read_ns(bytes);
         let sensed = |unit| self.physical(unit).filter(|_| !self.is_buffered(unit));
         let sensed: Vec<u32> = units.each().filter_map(sensed).collect();
         let mut done = ready;

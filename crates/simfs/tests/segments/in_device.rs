@@ -42,12 +42,15 @@ fn mounted(kind: &Segments) -> (Machine, LogStructured) {
 }
 
 /// Moves what is planned for all files; returns the receipts.
-fn moved(machine: &Machine, fs: &LogStructured) -> Vec<Receipt> {
+pub fn moved(machine: &Machine, fs: &LogStructured) -> Vec<Receipt> {
     let volume = || Seen(Rc::new(fs.clone()));
     let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
     let plan = fragmend_plan::make(Survey::of(&volume(), None).expect("all files"), &settings);
     let options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
     let mut receipts = Vec::new();
+    if plan.files.is_empty() {
+        return receipts;
+    }
     apply_to(Box::new(volume()), machine, &plan, &options, &AtomicBool::new(false), &mut |event| {
         if let Event::Range(receipt) = event {
             receipts.push(receipt);

@@ -9,6 +9,7 @@ mod conformance;
 mod cuts;
 mod drives;
 mod in_device;
+mod meanwhile;
 mod refused;
 
 use fragmend_simfs::error::Error;
