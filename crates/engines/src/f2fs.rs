@@ -28,8 +28,8 @@
 //! that only reads, in the very milliseconds of a power cut.
 //!
 //! There is no donor whose place could be compared before, and no way back. What is checked before is whether
-//! enough segments are free for the log to continue in whole ones; where there are not, F2FS may fill holes
-//! instead, and nothing is moved. A receipt reports a range's layout afterwards.
+//! enough segments are free for the log to continue in whole ones, and again before each step; where there are
+//! not, F2FS may fill holes instead, and nothing is moved. A receipt reports a range's layout afterwards.
 
 use super::errno::skip_of;
 use super::mounted::OpenFile;
@@ -169,6 +169,7 @@ struct Staged {
 impl Log {
     /// Moves one range, step by step, until another program wants the lease, or until `stop`.
     fn move_range(
+        &self,
         file: &OpenFile,
         range: ByteRange,
         lease: Option<&Lease>,
@@ -183,6 +184,8 @@ impl Log {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
+                // Others may have filled the file system since the range was staged.
+                self.room_for(step.len())?;
                 let started = Instant::now();
                 Self::rewrite(file, step, &mut done)?;
                 for chunk in step.steps(STEP) {
@@ -327,7 +330,7 @@ impl ByGroup for Log {
             let Some(staged) = self.staged.get_mut(index) else { continue };
             let range = staged.range;
             staged.moved = true;
-            let step = Self::move_range(file, range, lease.as_ref(), stop);
+            let step = self.move_range(file, range, lease.as_ref(), stop);
             let wanted = step.skip.as_ref().is_some_and(|skip| skip.reason == SkipReason::Busy);
             done.push((index, step));
             if wanted || stop.load(Ordering::Relaxed) {

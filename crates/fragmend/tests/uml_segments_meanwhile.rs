@@ -19,12 +19,15 @@ use std::time::Duration;
 guest_tests! {
     uml_files_that_change_while_segments_are_cleaned_lose_nothing => meanwhile(&f2fs());
     uml_a_plan_that_was_forged_moves_nothing_else => forged(&f2fs());
+    uml_nothing_moves_into_holes_of_a_file_system_that_is_filled_meanwhile => filled(&f2fs());
 }
 
 const SEED: u64 = 0x5E63_F0E5;
 /// Blocks of each file.
 const BLOCKS: u64 = 512;
 const BLOCK: u64 = 4096;
+/// Blocks of a file whose move lasts for some seconds.
+const LARGE: u64 = 4096;
 const NAMES: [&str; 12] = [
     "stays",
     "shrinks",
@@ -250,4 +253,41 @@ fn forged(image: &Image) {
     assert!(matches!(ended.status.code(), Some(0..=16)) && !ended.stderr.contains("panicked"));
     image.fsck();
     all.iter().for_each(|path| assert!(is_whole(path, BLOCKS), "{path:?}"));
+}
+
+/// A large file is staged, and before it moves another program takes the free segments.
+fn filled(image: &Image) {
+    let (large, beside) = (image.path().join("large"), image.path().join("beside"));
+    let files = [&large, &beside].map(|path| File::create_new(path).unwrap());
+    for number in 0..LARGE {
+        let range = number * BLOCK..(number + 1) * BLOCK;
+        for file in &files {
+            file.write_all_at(&block(number), range.start).unwrap();
+            fragmend_sys::cache::write_and_wait(file, range.clone()).unwrap();
+        }
+    }
+    drop(files);
+    fs::remove_file(&beside).unwrap();
+    fs::write(image.path().join("last"), vec![7; 4 << 20]).unwrap();
+    image.sync();
+    let plan = image.scratch().join("plan.json");
+    let shown = planned(image.path(), &plan);
+    assert_eq!(shown["segments"]["blocks_moved"], LARGE, "{shown}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["apply", "--json", "--rate", "1MiB", "--free-floor", "0"]).arg(&plan);
+    let apply = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    std::thread::sleep(Duration::from_secs(1));
+    let ballast = File::create_new(image.path().join("ballast")).unwrap();
+    let part = vec![9; 1 << 20];
+    let full = (0u64..).find_map(|n| ballast.write_all_at(&part, n << 20).err()).unwrap();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    drop(ballast);
+    let ended = apply.wait();
+    let last: Value = serde_json::from_str(ended.expect(&[2]).lines().last().unwrap()).unwrap();
+    println!("{last}");
+    assert!(last["moved_bytes"].as_u64().unwrap() < LARGE * BLOCK * 3 / 4, "{last}");
+    assert!(last["skipped_by_reason"]["no_space"].as_u64() > Some(0), "{last}");
+    assert!(is_whole(&large, LARGE));
+    image.fsck();
+    assert!(is_whole(&large, LARGE));
 }

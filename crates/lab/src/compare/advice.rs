@@ -65,6 +65,9 @@ fn on(table: &Table, kind: Kind) -> Vec<String> {
     if let Some((_, gain)) = tried.iter().find(|(remedy, _)| *remedy == Remedy::Gain) {
         advice.push(match &gain.beaten {
             None => format!("{name}: gain is on the front."),
+            Some(beaten) if beaten.by == Remedy::Nothing.name() => {
+                format!("{name}: gain is no better than no remedy: {}.", beaten.why)
+            }
             Some(beaten) => format!("{name}: {} beats gain: {}.", beaten.by, beaten.why),
         });
     }
@@ -121,6 +124,21 @@ mod tests {
     fn what_brings_nothing_is_not_advised() {
         let advice = of(&table(&[(Remedy::Nothing, 0.0, 0), (Remedy::WholeFile, 1.0, 1 << 20)]));
         assert_eq!(advice, ["ext4: leave it. The best remedy, whole-file, brings +1.0 %."]);
+    }
+
+    #[test]
+    fn what_moves_nothing_is_not_on_the_front() {
+        let all = [(Remedy::Nothing, 0.0, 0), (Remedy::WholeFile, 9.0, 1), (Remedy::Gain, 0.0, 0)];
+        let mut table = table(&all);
+        let measured = |row: &Row| row.measured.clone().expect("it was measured");
+        let rows: Vec<Measured> = table.rows.iter().map(measured).collect();
+        let points: Vec<_> = all.iter().map(|(remedy, ..)| *remedy).zip(&rows).collect();
+        let beaten = super::super::pareto::beaten(points[2], &points);
+        table.rows[2].measured = Some(Measured { beaten, ..rows[2].clone() });
+        assert_eq!(
+            of(&table).pop().expect("advice"),
+            "ext4: gain is no better than no remedy: it finds nothing to move (+0.0 % against +0.0 %, 0.0 MiB programmed against 0.0 MiB)."
+        );
     }
 
     #[test]

@@ -20,7 +20,8 @@ Each row is one remedy on its own copy of one aged image, moved by the productio
   of them lost something durable.
 - `gain` is planned with what `fragmend probe` finds of the files that were read: ranges that are slower than their fragments explain, because they were
   overwritten or written between other data (docs/planning.md). As the reads that are recorded, this is seen before, and not in *elapsed*.
-- *front*: no other remedy on this file system gains as much for as few programmed bytes; otherwise, which does.
+- *front*: no other remedy on this file system gains as much for as few programmed bytes; otherwise, which does. What is just as good as
+  nothing is not on it.
 ";
 
 /// Units of the columns' heads.

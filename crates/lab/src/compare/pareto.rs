@@ -1,4 +1,6 @@
 //! The Pareto front of gain against programmed bytes among the remedies on one image, and why a remedy is not on it.
+//!
+//! What brings as much as no remedy, for as few bytes, is none: only a remedy that does something is on the front.
 
 use super::remedies::{Act, Moves, Remedy};
 use super::report::{Beaten, Measured};
@@ -7,17 +9,23 @@ use std::cmp::Ordering;
 /// A remedy with what was measured of it.
 pub type Point<'a> = (Remedy, &'a Measured);
 
-/// Whether one gains no less for no more programmed bytes than another, and more or for fewer.
-fn beats(one: &Measured, other: &Measured) -> bool {
-    let gain = one.gain_percent.total_cmp(&other.gain_percent);
-    let bytes = one.programmed_bytes.cmp(&other.programmed_bytes);
-    (gain.is_ge() && bytes.is_le()) && (gain, bytes) != (Ordering::Equal, Ordering::Equal)
+/// Whether one gains no less for no more programmed bytes than another, and more or for fewer. None beats what is just as good.
+fn beats((remedy, one): Point<'_>, (other, of_other): Point<'_>) -> bool {
+    let gain = one.gain_percent.total_cmp(&of_other.gain_percent);
+    let bytes = one.programmed_bytes.cmp(&of_other.programmed_bytes);
+    let is_better = (gain, bytes) != (Ordering::Equal, Ordering::Equal);
+    let is_none = remedy.act() == Act::Nothing && other.act() != Act::Nothing;
+    gain.is_ge() && bytes.is_le() && (is_better || is_none)
 }
 
 /// The one with the highest gain of those that beat a remedy, with the reason; `None` if it is on the front.
 pub fn beaten(of: Point<'_>, all: &[Point<'_>]) -> Option<Beaten> {
-    let better = all.iter().filter(|(_, other)| beats(other, of.1));
-    let best = better.max_by(|a, b| a.1.gain_percent.total_cmp(&b.1.gain_percent))?;
+    let better = all.iter().filter(|other| beats(**other, of));
+    let is_none = |remedy: Remedy| remedy.act() == Act::Nothing;
+    let best = better.max_by(|a, b| {
+        let gain = a.1.gain_percent.total_cmp(&b.1.gain_percent);
+        gain.then(is_none(a.0).cmp(&is_none(b.0)))
+    })?;
     Some(Beaten { by: best.0.name().to_owned(), why: why(of, *best) })
 }
 
@@ -30,6 +38,7 @@ fn why((loser, lost): Point<'_>, (winner, won): Point<'_>) -> String {
         format!("{} programmed against {}", mib(won.programmed_bytes), mib(lost.programmed_bytes)),
     );
     let how = match winner.act() {
+        Act::Nothing if lost.moved_bytes == 0 => "it finds nothing to move".to_owned(),
         Act::Nothing => "moving this brings nothing".to_owned(),
         Act::Place(_) => "it moves nothing: the load's own writes go to the right dies".to_owned(),
         Act::Janusd { joins: true, .. } | Act::Plan(_, Moves::ByRemap) => {
@@ -87,12 +96,14 @@ pub mod tests {
             (Remedy::Bypass, measured(18.0, 40)),
             (Remedy::JanusdP, measured(-1.0, 10)),
             (Remedy::Gain, measured(20.0, 100)),
+            (Remedy::GainRemap, measured(0.0, 0)),
         ];
         let all: Vec<Point<'_>> = points.iter().map(|(remedy, one)| (*remedy, one)).collect();
         let beaten: Vec<Option<String>> =
             all.iter().map(|one| beaten(*one, &all).map(|beaten| beaten.by)).collect();
-        // What is as good is no better.
-        let expected = [None, None, None, Some("fragpicker"), Some("nothing"), None];
+        // What is as good is no better, unless it is as good as nothing.
+        let nothing = Some("nothing");
+        let expected = [None, None, None, Some("fragpicker"), nothing, None, nothing];
         assert_eq!(beaten, expected.map(|name| name.map(str::to_owned)));
     }
 

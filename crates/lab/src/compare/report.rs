@@ -91,7 +91,7 @@ pub struct Measured {
     /// What power cuts did to it; absent for the row without a remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_cuts: Option<Safety>,
-    /// Whether no other one on this file system gains as much for as few programmed bytes.
+    /// Whether no other one on this file system gains as much for as few programmed bytes; not so for what is just as good as none.
     pub on_front: bool,
     /// Of a row that is not on the front: the remedy with the highest gain that programs no more, and why it does.
     #[serde(skip_serializing_if = "Option::is_none")]

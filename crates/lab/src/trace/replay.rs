@@ -39,7 +39,7 @@ pub struct Replayed {
     pub folded: u64,
     /// The sum over all requests of the time until they are done: from when they were due, or at [`Speed::Fastest`] from when the queue
     /// had a slot for them.
-    pub response_ns: u64,
+    pub response_ns: u128,
     /// When the last one is done.
     pub end_ns: u64,
 }
@@ -98,7 +98,7 @@ pub fn replay<R: BufRead, D: Device + ?Sized>(
             all.commands += 1;
         }
         let response_ns = arrived.map_or(0, |arrived| done - arrived);
-        all.response_ns = all.response_ns.saturating_add(response_ns);
+        all.response_ns += u128::from(response_ns);
         all.requests += 1;
         all.folded += u64::from(was_folded);
         match request.kind {
@@ -161,6 +161,12 @@ fn command(kind: Kind, part: ByteRange, unit_bytes: u32) -> Option<Command> {
 mod tests {
     use super::*;
     use crate::presets;
+
+    #[test]
+    fn responses_that_last_for_long_are_summed_up() {
+        let long = Replayed { response_ns: u64::MAX.into(), ..Replayed::default() };
+        assert_eq!((long + long).response_ns, 2 * u128::from(u64::MAX));
+    }
 
     #[test]
     fn a_folded_request_is_at_its_address_modulo_the_size() {
