@@ -44,6 +44,7 @@ fn drive(page_kib: u32) -> Drive {
             planes_per_die: 1,
             planes_together: false,
             planes_read_alone: false,
+            ways_first: false,
             blocks_per_plane: 8_768,
             pages_per_block: 1024 / page_kib,
             flash_page_bytes: page_kib << 10,

@@ -12,6 +12,7 @@ pub fn geometry(unit: u32, page_units: u32) -> Geometry {
         planes_per_die: 1,
         planes_together: false,
         planes_read_alone: false,
+        ways_first: false,
         blocks_per_plane: 16,
         pages_per_block: 8,
         flash_page_bytes: page,

@@ -38,6 +38,7 @@ pub fn flash(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
         planes_per_die: 1,
         planes_together: false,
         planes_read_alone: false,
+        ways_first: false,
         blocks_per_plane,
         pages_per_block,
         flash_page_bytes: page,
