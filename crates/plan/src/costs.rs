@@ -190,6 +190,11 @@ fn kind(split: Split) -> u64 {
 }
 
 impl Clock<'_> {
+    /// Whether such a read is in flight beside the one that it continues, and nothing else is.
+    pub fn is_of_stream(&self, split: Split) -> bool {
+        split.streamed && self.streams.is_some_and(|streams| streams > 1.0)
+    }
+
     /// Nanoseconds of elapsed time of one such read; none if it reads nothing.
     pub fn read_ns(&mut self, split: Split) -> f64 {
         if split.requests == 0 {

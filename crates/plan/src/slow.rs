@@ -6,7 +6,8 @@
 //! the whole part loses that much. A shorter one loses less: what is on one die in any case, of the die's granularity, loses
 //! nothing, and between the two it is taken to be linear. With `d` reads of programs in flight, the dies of the others have
 //! work meanwhile: then of `d` such reads one ends in the time of one divided by `d`, if that is longer than what the model
-//! says of reads that are not slow.
+//! says of reads that are not slow. Not so the windows of a stream: those in flight are of one part, which was measured read at
+//! once, so that none ends in less than its share of the part's time.
 //!
 //! What is lost is kept beside the bills of requests, as ways are ([`crate::ways`]): now, and once ranges have moved. Any
 //! move that covers a slow range cures it, whoever has chosen it. What no policy has chosen, and pays for itself, is added
@@ -63,6 +64,11 @@ impl SlowRange {
             && found.len() as u64 == self.fragments
             && found.iter().all(|fragment| fragment.encoded == 0)
             && found.iter().map(|fragment| fragment.range.len()).sum::<u64>() == self.range.len()
+    }
+
+    /// The share of so many bytes in the time of parts that are read at once.
+    fn share_ns(&self, bytes: u64) -> f64 {
+        self.ns as f64 * bytes as f64 / self.range.len().max(1) as f64
     }
 
     /// Nanoseconds that one read of `bytes` of it loses.
@@ -197,24 +203,31 @@ pub fn weigh(file: &Analysed) -> Losses {
     let ranges: Vec<ByteRange> = losses.iter().map(|loss| loss.at.range).collect();
     let fetched = touching(&file.requests, &ranges).filter(|r| r.fetches > 0);
     let (mut clock, mut alone) = (file.costs.clock(), file.costs.clock_alone());
-    let depth = file.costs.depth.max(1.0);
+    // Beside streams, other reads are alone.
+    let depth = if file.costs.streams.is_some() { 1.0 } else { file.costs.depth.max(1.0) };
     file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
         let often = r.fetches as f64;
         let first = losses.partition_point(|loss| loss.at.range.end <= r.range.start);
         let many = losses[first..].iter().take_while(|l| l.at.range.start < r.range.end).count();
         let touched = &mut losses[first..first + many];
         touched.iter_mut().for_each(|loss| loss.is_read(r.range));
-        let of = |loss: &Loss| loss.at.lost_ns(loss.at.range.intersect(r.range).len());
-        let lost: f64 = touched.iter().map(of).sum();
+        let bytes = |loss: &Loss| loss.at.range.intersect(r.range).len();
+        let lost: f64 = touched.iter().map(|loss| loss.at.lost_ns(bytes(loss))).sum();
         if lost <= 0.0 {
             return;
         }
-        let together = (alone.read_ns(split) + lost) / depth - clock.read_ns(split);
-        let share = together.clamp(0.0, lost) / lost;
+        let now_ns = clock.read_ns(split);
+        let together = if clock.is_of_stream(split) {
+            let slow: u64 = touched.iter().map(bytes).sum();
+            let share: f64 = touched.iter().map(|loss| loss.at.share_ns(bytes(loss))).sum();
+            (share - now_ns * slow as f64 / split.bytes.max(1) as f64).max(0.0)
+        } else {
+            ((alone.read_ns(split) + lost) / depth - now_ns).clamp(0.0, lost)
+        };
         for loss in touched {
-            let ns = of(loss) * often;
+            let ns = loss.at.lost_ns(bytes(loss)) * often;
             loss.alone_ns += ns;
-            loss.ns += ns * share;
+            loss.ns += ns * together / lost;
         }
     });
     Losses { losses, places: file.slow.places.clone() }

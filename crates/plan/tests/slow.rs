@@ -2,7 +2,9 @@
 
 mod support;
 
-use fragmend_layout::{ByteRange, CostModel, Layout, Recorded};
+use fragmend_layout::{
+    Access, ByteRange, CostModel, Layout, ObservedLoad, ObservedRequests, Recorded,
+};
 use fragmend_plan::{Plan, Policy, Settings, SlowRange, Survey, Why, make, with_curve};
 use support::*;
 
@@ -204,6 +206,38 @@ fn other_reads_in_flight_hide_a_part_of_it() {
     let mut survey = survey(&file, &reads, &cost);
     survey.files[0].slow = vec![slow(16, 1, 2)];
     assert!(near(plan(survey, 0.0, None).summary.seconds_saved, 1.0));
+}
+
+#[test]
+fn windows_of_a_stream_do_not_hide_each_other() {
+    let file = scattered([8 * MIB]);
+    let buffered = |n: u64| Access { direct: false, ..read(n * 128 * KIB, 128 * KIB, 1) };
+    let reads: Vec<_> = (0..64).map(buffered).collect();
+    // One program reads through the page cache: beside each window, the next one is in flight.
+    let windows = ObservedRequests {
+        write: false,
+        up_to_bytes: 128 * KIB,
+        up_to_in_flight: 2,
+        count: 64,
+        bytes: 8 * MIB,
+        in_flight: 128,
+        total_ns: 1,
+    };
+    let (read_bursts, bursts_before) = (64, Some(64));
+    let load = ObservedLoad {
+        requests: vec![windows],
+        read_bursts,
+        bursts_before,
+        ..ObservedLoad::default()
+    };
+    let mut survey = surveyed(&file, &reads, &[slow(0, 8, 3)]);
+    survey.loads.insert(DEVICE, load);
+    let plan = plan(survey, 0.04, None);
+    assert_eq!((ranges(&plan), plan.summary.depth), (vec![(0, 8, Some(64))], 2.0));
+    // A window of a stream lasts 40 us where it is not slow, and an eighth of 3 ms; the first ones are alone, and lose less.
+    let each = 0.003 / 8.0 - 40e-6;
+    let lost = plan.summary.seconds_saved / each;
+    assert!((60.0..64.0).contains(&lost), "{lost} windows");
 }
 
 #[test]

@@ -51,7 +51,14 @@ fn why((loser, lost): Point<'_>, (winner, won): Point<'_>) -> String {
         Act::Clean => format!("the cleaner copies {}", moved(won)),
         Act::Plan(_, Moves::ByHost) => match won.moved_bytes.cmp(&lost.moved_bytes) {
             Ordering::Less => format!("it moves {} and not {}", moved(won), moved(lost)),
-            Ordering::Equal => "it moves as much, to places that are read faster".to_owned(),
+            Ordering::Equal => {
+                let beside = |of: &Measured| mib(of.programmed_bytes - of.host_written_bytes);
+                format!(
+                    "it moves as much in another order, and the drive programs {} beside what the host writes and not {}",
+                    beside(won),
+                    beside(lost)
+                )
+            }
             Ordering::Greater => {
                 format!("it moves {} and not {}, and fewer are programmed", moved(won), moved(lost))
             }
@@ -105,6 +112,20 @@ pub mod tests {
         let nothing = Some("nothing");
         let expected = [None, None, None, Some("fragpicker"), nothing, None, nothing];
         assert_eq!(beaten, expected.map(|name| name.map(str::to_owned)));
+    }
+
+    #[test]
+    fn where_as_much_is_moved_garbage_collection_is_the_difference() {
+        let of = |programmed: i64| Measured {
+            moved_bytes: 10 << 20,
+            host_written_bytes: 11 << 20,
+            ..measured(10.0, programmed << 20)
+        };
+        let (gain, bypass) = (of(14), of(12));
+        let all = [(Remedy::Gain, &gain), (Remedy::Bypass, &bypass)];
+        let why = beaten(all[0], &all).expect("it is beaten").why;
+        let expected = "it moves as much in another order, and the drive programs 1.0 MiB beside what the host writes and not 3.0 MiB";
+        assert!(why.starts_with(expected), "{why}");
     }
 
     #[test]
