@@ -251,7 +251,8 @@ fn what_was_compared_is_written_though_nobody_reads_the_output() {
     drop(reader);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["lab", "compare", "--load", "sqlite", "--drive", "nvme-b", "--scale", "1000"]);
-    command.args(["--remedy", "fragpicker", "--json", "--out", "compared"]);
+    // As many threads as there is to do.
+    command.args(["--remedy", "fragpicker", "--json", "--out", "compared", "--jobs", "1000000"]);
     let ended = command.current_dir(dir.path()).stdout(writer).output().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
     let page = std::fs::read_to_string(dir.path().join("compared/compare.md")).unwrap();

@@ -11,8 +11,10 @@ pub fn run_all<T: Sync, R: Send>(
     one: impl Fn(&T) -> R + Sync + Send,
 ) -> Vec<R> {
     let each = || all.par_iter().map(&one).collect();
+    // More threads than there is to do are of no use; for 0 there is one per core.
+    let threads = jobs.map_or(0, |jobs| jobs.min(all.len()));
     // If no pool can be made, the global one is used.
-    match ThreadPoolBuilder::new().num_threads(jobs.unwrap_or(0)).build() {
+    match ThreadPoolBuilder::new().num_threads(threads).build() {
         Ok(pool) => pool.install(each),
         Err(_) => each(),
     }
