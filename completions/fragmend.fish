@@ -167,7 +167,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_s
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from compare" -l load -d 'Only these loads; `fragmend lab list` names them' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from compare" -l drive -d 'On these drives instead of simufs, nvmevirt-fast24 and femu-indef' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from compare" -l drive -d 'On these drives instead of ufs-2.0, nvmevirt-fast24 and femu-indef' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from compare" -l remedy -d 'Only these remedies, beside the image without one' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from compare" -l seed -d 'The seed of all random numbers' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from compare" -l scale -d 'Loads of one part in N of their usual sizes' -r

@@ -49,6 +49,10 @@ pub struct Timing {
     pub channel_command_ns: u64,
     /// Rate of the link to the host.
     pub link_bytes_per_second: u64,
+    /// Additional time from host to drive of each command, which occupies nothing: commands that are in flight
+    /// together wait for it together (janusd, section 5).
+    #[serde(default)]
+    pub link_latency_ns: u64,
     /// From the arrival of a read until its first sensing may begin.
     pub firmware_read_ns: u64,
     /// The same for a read of no more than `small_command_bytes`.
@@ -77,6 +81,33 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// Round times, for small drives of which only what they do counts; channels transfer chunks of so many bytes, and the firmware
+    /// needs no time.
+    pub fn round(chunk_bytes: u32) -> Self {
+        Self {
+            read_ns: vec![40_000],
+            small_read_ns: Vec::new(),
+            small_read_bytes: 0,
+            page_stays: false,
+            program_ns: 200_000,
+            erase_ns: 2_000_000,
+            channel_bytes_per_second: 800 << 20,
+            channel_chunk_bytes: chunk_bytes,
+            channel_command_ns: 0,
+            link_bytes_per_second: 3200 << 20,
+            link_latency_ns: 0,
+            firmware_read_ns: 0,
+            firmware_small_read_ns: 0,
+            small_command_bytes: chunk_bytes,
+            firmware_busy_ns: 0,
+            suspend: None,
+            reads_first: false,
+            array_command_ns: 0,
+            trim_command_ns: 0,
+            trim_unit_ns: 0,
+        }
+    }
+
     /// From the arrival of a read of this many bytes until its first sensing may begin.
     pub(crate) fn firmware_read_ns(&self, bytes: u64) -> u64 {
         if bytes <= u64::from(self.small_command_bytes) {
@@ -272,6 +303,7 @@ impl Drive {
             ("program_ns", t.program_ns),
             ("erase_ns", t.erase_ns),
             ("channel_command_ns", t.channel_command_ns),
+            ("link_latency_ns", t.link_latency_ns),
             ("firmware_read_ns", t.firmware_read_ns),
             ("firmware_small_read_ns", t.firmware_small_read_ns),
             ("firmware_busy_ns", t.firmware_busy_ns),

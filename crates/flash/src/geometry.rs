@@ -9,8 +9,8 @@
 //! | stripe | a stripe unit on every die |
 //! | block | what one erase erases: pages of one plane, or of all planes of a die together |
 //!
-//! Units, program units and blocks are numbered across the drive, die by die. Dies are numbered channels
-//! first, so that neighbouring dies are on different channels.
+//! Units, program units and blocks are numbered across the drive, die by die. Dies are numbered in the order of
+//! their turns: channels first, so that neighbouring dies are on different channels, or ways first.
 
 use crate::command::MAX_UNITS;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,10 @@ pub struct Geometry {
     pub channels: u32,
     /// Dies on each channel.
     pub dies_per_channel: u32,
+    /// Whether the dies of a channel (its ways) have their turns one after the other. Otherwise neighbouring dies are on different
+    /// channels. Drives differ in it (Jung and Kandemir, HotStorage'12).
+    #[serde(default)]
+    pub ways_first: bool,
     /// Planes of each die.
     pub planes_per_die: u32,
     /// Whether the planes of a die are programmed and erased together.
@@ -68,6 +72,8 @@ pub struct Shape {
     pub dies: u32,
     /// Channels of the drive.
     pub channels: u32,
+    /// See [`Geometry::ways_first`].
+    pub ways_first: bool,
     /// Planes of each die that sense independently; 1 if none do.
     pub independent_planes: u32,
     /// Planes of a die.
@@ -179,6 +185,7 @@ impl Geometry {
             )?,
             dies: product("channels", self.channels, self.dies_per_channel)?,
             channels: self.channels,
+            ways_first: self.ways_first,
             independent_planes: if self.planes_read_alone { self.planes_per_die } else { 1 },
             planes: self.planes_per_die,
             planes_together: self.planes_together,
@@ -320,7 +327,7 @@ impl Shape {
 
     /// The channel of a die.
     pub fn channel_of(&self, die: u32) -> u32 {
-        die % self.channels
+        if self.ways_first { die / (self.dies / self.channels) } else { die % self.channels }
     }
 
     /// The flash page of a physical unit.
@@ -357,6 +364,7 @@ pub(crate) mod tests {
             planes_per_die: 1,
             planes_together: false,
             planes_read_alone: false,
+            ways_first: false,
             blocks_per_plane: 16,
             pages_per_block: 4,
             flash_page_bytes: 1024,

@@ -6,7 +6,7 @@ use crate::command::{
 };
 use crate::counters::{Counters, ProgramCause};
 use crate::device::{Bytes, Contents, Device, Recovery, joined};
-use crate::drive::Drive;
+use crate::drive::{Drive, Timing};
 use crate::ftl::{Ftl, NoSpace};
 use crate::geometry::{Inconsistent, Shape};
 use crate::nand::{Busy, Work};
@@ -316,8 +316,8 @@ impl Device for Ssd {
         self.check(command)?;
         let now = self.ftl.advance_to(at);
         self.ftl.counters_mut().commands += 1;
-        let busy = self.drive.timing.firmware_busy_ns;
-        let start = self.processor.reserve(now, now, busy) + busy;
+        let Timing { link_latency_ns: latency, firmware_busy_ns: busy, .. } = self.drive.timing;
+        let start = self.processor.reserve(now, now + latency, busy) + busy;
         self.execute(start, command, contents)
     }
 

@@ -4,7 +4,7 @@ mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 
@@ -18,7 +18,7 @@ fn drive() -> Drive {
             over_provisioning_per_mille: 500,
             ..support::geometry(UNIT, 2)
         },
-        timing: support::timing(UNIT),
+        timing: Timing::round(UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,
             command_ns: 0,

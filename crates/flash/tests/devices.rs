@@ -5,7 +5,7 @@ mod support;
 
 use fragmend_flash::command::{Command, Hint, Refused, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive, Media};
 use fragmend_flash::joined::Joined;
@@ -21,7 +21,7 @@ fn flash(protected: bool) -> Drive {
             blocks_per_plane: 12,
             ..support::geometry(UNIT, 2)
         },
-        timing: support::timing(UNIT),
+        timing: Timing::round(UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,
             command_ns: 1_000,

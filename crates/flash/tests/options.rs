@@ -4,7 +4,7 @@ mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Timing};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 
@@ -18,7 +18,7 @@ fn drive() -> Drive {
             over_provisioning_per_mille: 150,
             ..support::geometry(UNIT, 2)
         },
-        timing: support::timing(2 * UNIT),
+        timing: Timing::round(2 * UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,
             command_ns: 0,
@@ -59,6 +59,29 @@ fn reads_go_before_programs_that_have_not_begun() {
     assert!(first > 700_000 + alone && second > first, "{first}");
     assert!(early < 250_000 + alone && next >= early + alone / 2, "{early}, {next}");
     assert!(next < first && late > 900_000 && idle > 900_000, "the programs wait instead");
+}
+
+/// The latency of the link is that of each command, and commands that are in flight together wait for it together.
+#[test]
+fn a_link_with_latency_delays_each_command_once() {
+    const LATENCY_NS: u64 = 1_000_000;
+    let ends = |link_latency_ns: u64| {
+        let mut drive = drive();
+        drive.timing.link_latency_ns = link_latency_ns;
+        let mut ssd = Ssd::new(&drive).expect("a drive");
+        ssd.precondition(Units::new(0, 64)).expect("space");
+        let together = [0, 2, 4, 6].map(|unit| read(&mut ssd, 0, unit));
+        let units = Units::new(64, 8);
+        let write = Command::Write { units, hint: Hint::None, fua: false };
+        let alone = [write, Command::Flush, Command::Trim(units)].map(|command| {
+            let at = ssd.idle_at() + LATENCY_NS;
+            ssd.submit(at, &command).expect("it is done").done_ns - at
+        });
+        (together, alone)
+    };
+    let (without, with) = (ends(0), ends(LATENCY_NS));
+    assert_eq!(with.0, without.0.map(|ns| ns + LATENCY_NS));
+    assert_eq!(with.1, without.1.map(|ns| ns + LATENCY_NS));
 }
 
 #[test]

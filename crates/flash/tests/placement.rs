@@ -5,7 +5,7 @@ mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Timing};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ fn drive(placement: Placement, protected: bool) -> Drive {
             over_provisioning_per_mille: 250,
             ..support::geometry(4096, PAGE)
         },
-        timing: support::timing(16 << 10),
+        timing: Timing::round(16 << 10),
         buffer: BufferSpec {
             bytes: 4 << 20,
             command_ns: 4_000,

@@ -23,7 +23,7 @@ fn drive() -> Drive {
             firmware_read_ns: 30_000,
             firmware_small_read_ns: 20_000,
             firmware_busy_ns: 500,
-            ..support::timing(UNIT)
+            ..Timing::round(UNIT)
         },
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 40,

@@ -12,7 +12,7 @@ mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Wear};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing, Wear};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 
@@ -27,7 +27,7 @@ fn drive(over_provisioning_per_mille: u32) -> Drive {
             over_provisioning_per_mille,
             ..support::geometry(UNIT, 4)
         },
-        timing: support::timing(4 * UNIT),
+        timing: Timing::round(4 * UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,
             command_ns: 0,

@@ -6,7 +6,7 @@ mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::Device;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Wear};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Timing, Wear};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::nand::Work;
 use fragmend_flash::ssd::Ssd;
@@ -21,7 +21,7 @@ fn drive(wear: Wear) -> Drive {
             over_provisioning_per_mille: 150,
             ..support::geometry(UNIT, 2)
         },
-        timing: support::timing(2 * UNIT),
+        timing: Timing::round(2 * UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,
             command_ns: 0,

@@ -24,7 +24,7 @@ fn drive() -> Drive {
             read_ns: vec![80_000],
             program_ns: 700_000,
             erase_ns: 3_000_000,
-            ..support::timing(UNIT)
+            ..Timing::round(UNIT)
         },
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,

@@ -211,3 +211,56 @@ fn remedies_are_compared_and_what_is_unknown_is_refused() {
         assert!(run.status.code() == Some(8) && said.contains(known), "{said}");
     }
 }
+
+/// Before anything is computed.
+#[test]
+fn what_cannot_be_compared_is_said_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = lab(&["drive", "nvme-b"], dir.path()).stdout;
+    for below in ["one", "two"] {
+        std::fs::create_dir(dir.path().join(below)).unwrap();
+        std::fs::write(dir.path().join(below).join("mine.toml"), &shown).unwrap();
+    }
+    let broken = text(&shown).replacen("channels = ", "channels = 0 # ", 1);
+    std::fs::write(dir.path().join("broken.toml"), broken).unwrap();
+    for (args, code, said) in [
+        (vec!["--load", "sqlite", "--load", "SQLite"], 8, "load SQLite is given twice"),
+        (vec!["--remedy", "janusd", "--remedy", "janusd"], 8, "remedy janusd is given twice"),
+        (vec!["--drive", "nvme-b", "--drive", "nvme-b"], 8, "two drives are named nvme-b"),
+        (vec!["--drive", "one/mine.toml", "--drive", "two/mine.toml"], 8, "drives are named mine"),
+        (vec!["--drive", "broken.toml"], 8, "channels: must not be 0"),
+        (vec!["--drive", "gone.toml"], 4, "gone.toml: No such file"),
+        (vec!["--out", "broken.toml"], 4, "broken.toml"),
+        (vec!["--scale", "0"], 8, "0 is not in 1..=1000"),
+        (vec!["--scale", "1001"], 8, "1001 is not in 1..=1000"),
+        (vec!["--scale", "18446744073709551616"], 8, "number too large"),
+    ] {
+        let run = lab(&[&["compare"], &args[..]].concat(), dir.path());
+        let stderr = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(code), "{args:?}: {stderr}");
+        assert!(stderr.lines().next().unwrap_or_default().contains(said), "{args:?}: {stderr}");
+        assert!(run.stdout.is_empty(), "{args:?}");
+    }
+}
+
+/// A comparison may have lasted minutes: what was to be written is written, whether or not somebody reads the output.
+#[test]
+fn what_was_compared_is_written_though_nobody_reads_the_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["lab", "compare", "--load", "sqlite", "--drive", "nvme-b", "--scale", "1000"]);
+    command.args(["--remedy", "fragpicker", "--json", "--out", "compared"]);
+    let ended = command.current_dir(dir.path()).stdout(writer).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+    let page = std::fs::read_to_string(dir.path().join("compared/compare.md")).unwrap();
+    assert!(page.contains("## sqlite on nvme-b"), "{page}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["lab", "run", "d-fig7", "--json", "--out", "pictures"]).stdout(writer);
+    let ended = command.current_dir(dir.path()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
+    assert!(dir.path().join("pictures/D-fig7.svg").exists());
+}

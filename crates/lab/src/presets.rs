@@ -18,6 +18,8 @@ const FILES: &[(&str, &str)] = &[
     ("sata-850pro", include_str!("../drives/sata-850pro.toml")),
     ("optane", include_str!("../drives/optane.toml")),
     ("femu-indef", include_str!("../drives/femu-indef.toml")),
+    ("emmc-5.0", include_str!("../drives/emmc-5.0.toml")),
+    ("ufs-2.0", include_str!("../drives/ufs-2.0.toml")),
     ("simmmc", include_str!("../drives/simmmc.toml")),
     ("simufs", include_str!("../drives/simufs.toml")),
     ("sd-kingston", include_str!("../drives/sd-kingston.toml")),

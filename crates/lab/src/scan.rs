@@ -11,7 +11,7 @@ pub use fragmend_flash::command::Units;
 use fragmend_layout::{PathText, ScannedLayout};
 use fragmend_sys::input;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
 use std::path::Path;
 
@@ -92,8 +92,12 @@ impl Scan {
         let unit = u64::from(unit_bytes);
         let mut device = None;
         let mut files: Vec<(&str, Vec<(u64, u64)>)> = Vec::new();
+        let mut paths = BTreeSet::new();
         for file in &self.files {
             let path = file.path.path.as_str();
+            if !paths.insert(path) {
+                return Err(Misfit::Twice(path.into()));
+            }
             let layout = file.layout.as_ref().ok_or_else(|| Misfit::NoLayout(path.into()))?;
             if *device.get_or_insert(layout.device) != layout.device {
                 return Err(Misfit::Devices);
@@ -118,12 +122,13 @@ impl Scan {
         let places = places(&used, units.into(), unit)?;
         let mut placed = BTreeMap::new();
         for (path, extents) in files.into_iter().filter(|(_, extents)| !extents.is_empty()) {
-            let file: &mut FileOnDrive = placed.entry(path.to_owned()).or_default();
+            let mut file = FileOnDrive::default();
             for (start, end) in extents {
                 let at = used.partition_point(|(begin, _)| *begin <= start) - 1;
                 let place = places.starts[at] + (start - used[at].0);
                 file.push(Units::new(place as u32, (end - start) as u32));
             }
+            placed.insert(path.to_owned(), file);
         }
         let used = used.iter().zip(&places.starts);
         let used =
@@ -138,6 +143,9 @@ pub enum Misfit {
     /// A file has no layout.
     #[error("{0} has no layout: scan with --json --layouts")]
     NoLayout(String),
+    /// Two files have the same path.
+    #[error("{0} is in the scan twice: a scan has each path once")]
+    Twice(String),
     /// The files are on several file systems.
     #[error("the files are of more than one file system: scan one")]
     Devices,
@@ -263,6 +271,13 @@ mod tests {
             other.onto(8192, 100).unwrap_err(),
             Misfit::Unit { path: "/a".into(), unit: 8192 }
         );
+        let twice = scan(&[("/a", &[(1, 1)]), ("/b", &[]), ("/a", &[(2, 1)])]);
+        assert_eq!(twice.onto(4096, 100), Err(Misfit::Twice("/a".into())));
+        // Each extent fits, and the file has more than 2^32 units.
+        let long = scan(&[("/a", &[(0, 3 << 30), (0, 3 << 30)])]);
+        assert!(matches!(long.onto(4096, u32::MAX), Err(Misfit::TooSmall { .. })));
+        let far = scan(&[("/a", &[(u64::MAX / UNIT - 1, 1), (0, u64::MAX / UNIT)])]);
+        assert!(matches!(far.onto(4096, u32::MAX), Err(Misfit::TooSmall { .. })));
         other.files[1].layout.as_mut().unwrap().device = 8;
         assert_eq!(other.onto(4096, 100), Err(Misfit::Devices));
         other.files[0].layout = None;

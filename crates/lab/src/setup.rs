@@ -274,6 +274,32 @@ mod tests {
         assert!(error(&wrong).starts_with(&said));
     }
 
+    #[test]
+    fn a_drive_that_is_too_slow_or_too_large_is_refused_and_the_field_is_named() {
+        let slow = [
+            ("nvme-b", "channel_bytes_per_second"),
+            ("nvme-b", "link_bytes_per_second"),
+            ("femu-indef", "link_bytes_per_second"),
+            ("hdd", "link_bytes_per_second"),
+            ("hdd", "bytes_per_second"),
+            ("microsd", "bytes_per_second"),
+        ];
+        for (name, field) in slow {
+            let text = presets::text(name).expect("a preset");
+            let is_it = |line: &str| line.starts_with(&format!("{field} = "));
+            let line = text.lines().position(is_it).expect("a line") + 1;
+            let wrong = text.replace(&format!("\n{field} = "), &format!("\n{field} = 1 #"));
+            let said = format!("drive.toml:{line}: {field}: must be at least ");
+            assert!(error(&wrong).starts_with(&said), "{name}: {}", error(&wrong));
+        }
+        // Nearly 2^31 units of 4 KiB.
+        let text = presets::text("nvme-b").expect("a preset");
+        let large = text.replace("blocks_per_plane = ", "blocks_per_plane = 60_000 #");
+        assert!(
+            error(&large).contains(": blocks_per_plane: the mapping of 1966080000 units needs")
+        );
+    }
+
     /// Whatever number a field has, the drive is accepted or refused; no time is longer than some 18 minutes.
     #[test]
     fn numbers_that_make_no_sense_are_refused() {

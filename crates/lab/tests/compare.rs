@@ -30,7 +30,7 @@ const PARTS: u64 = 4;
 
 #[test]
 fn every_remedy_has_a_row_and_keeps_what_it_promises() {
-    let comparison = compared(Load::Fileserver, "simufs", &Remedy::ALL, PARTS);
+    let comparison = compared(Load::Fileserver, "ufs-2.0", &Remedy::ALL, PARTS);
     let [table] = &comparison.tables[..] else { panic!("one load, one drive") };
     for remedy in Remedy::ALL {
         let rows = table.rows.iter().filter(|row| row.remedy == remedy.name());
@@ -71,7 +71,7 @@ fn every_remedy_has_a_row_and_keeps_what_it_promises() {
     for plot in picture::of(&comparison) {
         plot.draw(dir.path()).unwrap();
     }
-    let drawn = std::fs::read_to_string(dir.path().join("compare-fileserver-simufs-ext4.svg"));
+    let drawn = std::fs::read_to_string(dir.path().join("compare-fileserver-ufs-2.0-ext4.svg"));
     assert!(drawn.unwrap().contains("fragpicker"));
 }
 

@@ -16,7 +16,7 @@
 //! | [`extent_map`], [`ranges`] | where the blocks of a file are; sets of blocks |
 //! | [`record`] | metadata as bytes of blocks |
 //! | [`janusd`] | janusd on the host: files joined by remaps, files spread over dies |
-//! | [`monitor`] | which ranges reach the drive, and how fragmented they are (InDeF) |
+//! | [`monitor`] | which ranges reach the drive (InDeF) |
 //! | [`cuts`] | power cuts at every command of a load, for tests and the lab |
 //! | [`error`] | why something could not be done |
 //!

@@ -69,7 +69,7 @@ struct OfProgram {
 impl Machine {
     /// A machine with one program, at time zero, and an idle drive, which keeps content or not.
     pub fn new(device: Box<dyn Device>, keeps_content: bool, path: HostPath) -> Self {
-        let drive = Wired::new(device);
+        let drive = Wired::new(device, path.queue_depth);
         let programs = vec![OfProgram::default()];
         let (profile, others) = (None, None);
         let (present, next_token) = (0, 1);
@@ -374,6 +374,7 @@ impl Machine {
             Recovery::default()
         };
         (state.drive.is_on, state.drive.cut) = (true, None);
+        state.drive.slots.clear();
         (state.programs, state.present, state.others) = (vec![OfProgram::default()], 0, None);
         state.program_mut().now = now + cut.elapsed_ns;
         cut

@@ -5,6 +5,7 @@ use crate::machine::PowerCut;
 use fragmend_flash::command::{Command, Completion, Refused, Units};
 use fragmend_flash::counters::Counters;
 use fragmend_flash::device::{Contents, Device, Recovery};
+use fragmend_flash::host::Slots;
 use fragmend_flash::zones::ZoneReport;
 
 /// A command that the drive was sent.
@@ -19,6 +20,8 @@ pub struct Recorded {
 /// The drive, at the end of a cable that may be cut.
 pub(crate) struct Wired {
     pub device: Box<dyn Device>,
+    /// Its queue, which the programs share: what one has begun and does not wait for is in it while it goes on.
+    pub slots: Slots,
     pub commands: u64,
     /// When the last command arrived.
     pub arrived: u64,
@@ -29,18 +32,20 @@ pub(crate) struct Wired {
 }
 
 impl Wired {
-    /// A drive that is on, to which no command was sent.
-    pub fn new(device: Box<dyn Device>) -> Self {
-        Self { device, commands: 0, arrived: 0, cut: None, is_on: true, records: None }
+    /// A drive that is on, with a queue for so many commands, to which none was sent.
+    pub fn new(device: Box<dyn Device>, queue_depth: u32) -> Self {
+        let slots = Slots::new(queue_depth);
+        Self { device, slots, commands: 0, arrived: 0, cut: None, is_on: true, records: None }
     }
 
-    /// Passes on a command, unless the power is cut before it.
+    /// Passes on a command once the queue has a slot for it, unless the power is cut before that.
     fn submit(
         &mut self,
         at: u64,
         command: &Command,
         contents: Contents<'_>,
     ) -> Result<Completion, Refused> {
+        let at = self.slots.free_at(at);
         if let Some(PowerCut { before, after_ns }) = self.cut
             && self.is_on
             && before <= self.commands + 1
@@ -61,6 +66,7 @@ impl Wired {
             records.push(Recorded { command: command.clone(), counters });
         }
         let done = done?;
+        self.slots.occupy(at, done.done_ns);
         if let Some(PowerCut { before, after_ns }) = self.cut
             && before == self.commands + 1
             && !matches!(command, Command::Read(_) | Command::Write { .. })
@@ -175,7 +181,7 @@ mod tests {
         let ssd = Box::new(Ssd::new(&drive()).expect("a drive"));
         let zoned = Box::new(Zoned::new(&drive(), 4, false).expect("a zoned drive"));
         for (device, zones) in [(ssd as Box<dyn Device>, 0), (zoned, 10)] {
-            let mut wired = Wired::new(device);
+            let mut wired = Wired::new(device, 32);
             let contents = &mut |_| None;
             let mut seen = WithContents { drive: &mut wired, contents };
             let write = Command::Write { units: Units::new(0, 64), hint: Hint::None, fua: false };
@@ -190,12 +196,29 @@ mod tests {
 
     #[test]
     fn a_drive_is_preconditioned_through_the_wrapper() {
-        let mut wired = Wired::new(Box::new(Ssd::new(&drive()).expect("a drive")));
+        let mut wired = Wired::new(Box::new(Ssd::new(&drive()).expect("a drive")), 32);
         let contents = &mut |_| None;
         WithContents { drive: &mut wired, contents }
             .precondition(Units::new(0, 64))
             .expect("space");
         assert_eq!(wired.device.die_of(20), Some(1));
         assert_eq!(wired.device.idle_at(), 0);
+    }
+    #[test]
+    fn a_command_waits_until_the_queue_has_a_slot() {
+        let ends = |depth: u32| {
+            let mut drive = drive();
+            drive.timing.link_latency_ns = 1_000_000;
+            let mut wired = Wired::new(Box::new(Ssd::new(&drive).expect("a drive")), depth);
+            wired.device.precondition(Units::new(0, 64)).expect("space");
+            let read = |unit: u32| Command::Read(Units::new(unit, 1));
+            [0, 8, 16]
+                .map(|unit| wired.submit(0, &read(unit), &mut |_| None).expect("a read").done_ns)
+        };
+        let ([first, ..], waiting, together) = (ends(1), ends(1), ends(3));
+        assert_eq!(waiting.map(|end| end / 1_000_000), [1, 2, 3]);
+        assert_eq!(together.map(|end| end / 1_000_000), [1; 3]);
+        assert_eq!(ends(2).map(|end| end / 1_000_000), [1, 1, 2]);
+        assert_eq!(first, together[0]);
     }
 }

@@ -6,7 +6,7 @@ use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
 use fragmend_simfs::inplace::{InPlace, Options};
 use fragmend_simfs::machine::Machine;
-use fragmend_simfs::mounted::Omit;
+use fragmend_simfs::mounted::{Omit, Primitive};
 use std::ops::Range;
 use std::rc::Rc;
 use support::Kind;
@@ -23,6 +23,8 @@ struct Small {
     journal: u32,
     /// Whether the journal is on a drive of its own, and all files are small.
     apart: bool,
+    /// Whether data moves block by block.
+    by_block: bool,
 }
 
 impl Small {
@@ -39,6 +41,9 @@ impl Small {
         }
         options.settings.delayed_allocation = self.delayed_allocation;
         options.settings.omit = self.omit;
+        if self.by_block {
+            options.primitive = Primitive::CopyByBlock;
+        }
         options
     }
 }
@@ -61,10 +66,22 @@ fn cuts(kind: &Small, machine: fn(u64) -> Machine, seeds: Range<u64>, steps: usi
     Cuts { ends_early, ..Cuts::new(kind, machine, seeds, steps, instants) }.run()
 }
 
-const AT_ONCE: Small =
-    Small { delayed_allocation: false, reservation: false, omit: None, journal: 0, apart: false };
-const DELAYED: Small =
-    Small { delayed_allocation: true, reservation: true, omit: None, journal: 0, apart: false };
+const AT_ONCE: Small = Small {
+    delayed_allocation: false,
+    reservation: false,
+    omit: None,
+    journal: 0,
+    apart: false,
+    by_block: false,
+};
+const DELAYED: Small = Small {
+    delayed_allocation: true,
+    reservation: true,
+    omit: None,
+    journal: 0,
+    apart: false,
+    by_block: false,
+};
 /// As FAST'24's artefact mounts it.
 const APART: Small = Small { apart: true, ..AT_ONCE };
 
@@ -72,6 +89,12 @@ const APART: Small = Small { apart: true, ..AT_ONCE };
 fn nothing_synced_is_lost_on_a_drive_that_loses_any_part() {
     cuts(&DELAYED, drives::small_lossy, 1..4, 60).assert_agrees(1000);
     cuts(&AT_ONCE, drives::small_lossy, 4..6, 60).assert_agrees(1000);
+}
+
+#[test]
+fn nothing_synced_is_lost_where_data_moves_block_by_block() {
+    let by_block = Small { by_block: true, ..DELAYED };
+    cuts(&by_block, drives::small_lossy, 6..8, 60).assert_agrees(600);
 }
 
 #[test]

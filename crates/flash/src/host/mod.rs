@@ -4,12 +4,14 @@
 
 mod extents;
 mod path;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod together;
 
 pub use extents::windows;
 pub use path::{HostPath, SplitHints};
+pub use slots::Slots;
 pub use together::read_together;
 
 use crate::command::{Command, Completion, Hint, Refused, Units};

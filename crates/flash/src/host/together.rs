@@ -2,12 +2,12 @@
 //! in the order of time, also where calls overlap: a call of one program does not keep the others' requests
 //! waiting until it has issued its last one.
 
-use super::{Host, HostPath, reads};
+use super::{Host, HostPath, Slots, reads};
 use crate::command::{Command, Completion, Refused, Units};
 use crate::counters::Counters;
 use crate::device::{Contents, Device, Recovery};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// Collects what a call would submit, and when.
 struct Outbox {
@@ -60,26 +60,16 @@ struct Program<'a, C> {
     ends: Vec<u64>,
 }
 
-/// The drive, and when the requests that it has are done.
+/// The drive, and its queue.
 struct Queue<'a, D: ?Sized> {
     device: &'a mut D,
-    depth: usize,
-    in_flight: BinaryHeap<Reverse<u64>>,
+    slots: Slots,
 }
 
 impl<D: Device + ?Sized> Queue<'_, D> {
-    /// When a request that is ready at this time gets a place in the queue.
-    fn place_at(&mut self, at: u64) -> u64 {
-        while self.in_flight.peek().is_some_and(|Reverse(end)| *end <= at) {
-            self.in_flight.pop();
-        }
-        let is_full = self.in_flight.len() >= self.depth;
-        self.in_flight.peek().filter(|_| is_full).map_or(at, |Reverse(end)| *end)
-    }
-
     fn submit(&mut self, at: u64, command: &Command) -> Result<u64, Refused> {
         let end = self.device.submit(at, command)?.done_ns;
-        self.in_flight.push(Reverse(end));
+        self.slots.occupy(at, end);
         Ok(end)
     }
 }
@@ -99,10 +89,10 @@ impl<C: Iterator<Item = Vec<Units>>> Program<'_, C> {
         pause_ns: u64,
     ) -> Result<bool, Refused> {
         if let Some((at, command)) = self.host.device.commands.front_mut() {
-            let place_at = queue.place_at(*at);
-            if place_at > *at {
+            let free_at = queue.slots.free_at(*at);
+            if free_at > *at {
                 // Others' requests may come before that.
-                *at = place_at;
+                *at = free_at;
                 return Ok(true);
             }
             self.ends.push(queue.submit(*at, command)?);
@@ -141,8 +131,7 @@ pub fn read_together<D: Device + ?Sized>(
     let program =
         |(outbox, calls)| Program { host: Host::new(path, outbox, start), calls, ends: Vec::new() };
     let mut running: Vec<_> = outboxes.iter_mut().zip(programs).map(program).collect();
-    let depth = path.queue_depth.max(1) as usize;
-    let mut queue = Queue { device, depth, in_flight: BinaryHeap::new() };
+    let mut queue = Queue { device, slots: Slots::new(path.queue_depth) };
     let mut end = start;
     while let Some(first) = (0..running.len()).min_by_key(|n| running[*n].next_at()) {
         if !running[first].step(&mut queue, pause_ns)? {

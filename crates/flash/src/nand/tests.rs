@@ -30,6 +30,7 @@ fn nand(page_stays: bool, suspend: Option<Suspend>) -> Nand {
             channel_chunk_bytes: 16_384,
             channel_command_ns: 0,
             link_bytes_per_second: u64::MAX,
+            link_latency_ns: 0,
             firmware_read_ns: 0,
             firmware_small_read_ns: 0,
             small_command_bytes: 0,

@@ -404,7 +404,8 @@ impl Device for Zoned {
             self.end_program();
         }
         self.copying.retain(|copying| copying.end > self.now);
-        let start = self.now + self.drive.timing.firmware_busy_ns;
+        let timing = &self.drive.timing;
+        let start = self.now + timing.link_latency_ns + timing.firmware_busy_ns;
         let mut completion = Completion::default();
         match command {
             Command::Read(units) => completion.done_ns = self.read(start, *units)?,

@@ -22,7 +22,7 @@ pub fn small(kind: u64) -> Drive {
             over_provisioning_per_mille: 1000,
             ..crate::support::geometry(UNIT, 2)
         },
-        timing: Timing { suspend, reads_first: bit(7), ..crate::support::timing(UNIT) },
+        timing: Timing { suspend, reads_first: bit(7), ..Timing::round(UNIT) },
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * if bit(8) { 20 } else { 12 },
             command_ns: 1_000,

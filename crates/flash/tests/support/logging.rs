@@ -1,7 +1,7 @@
 //! The drive of the tests of remaps: four dies, and a log that holds 102 entries.
 
 use super::support;
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
 use fragmend_flash::geometry::Geometry;
 
 /// Bytes of a unit.
@@ -11,7 +11,7 @@ pub const UNIT: u32 = 512;
 pub fn drive(over_provisioning_per_mille: u32) -> Drive {
     Drive {
         geometry: Geometry { over_provisioning_per_mille, ..support::geometry(UNIT, 2) },
-        timing: support::timing(UNIT),
+        timing: Timing::round(UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 40,
             command_ns: 0,

@@ -72,7 +72,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Err(Usage("standard input is no terminal, or --json is given, so no question can be asked: use --yes to move data, or --dry-run".into()).into());
     }
     // Refuse before recording for a minute, not after.
-    let settings = args.choice.settings(args.sharing);
+    let settings = args.choice.settings(args.sharing)?;
     if settings.policy == Policy::Segments {
         return Err(Usage(
             "the policy segments needs no recording: use fragmend plan, and fragmend apply".into(),

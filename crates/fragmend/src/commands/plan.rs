@@ -61,7 +61,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
-    let settings = args.choice.settings(args.sharing);
+    let settings = args.choice.settings(args.sharing)?;
     has_input(args, &settings)?;
     // Before the survey, which may last long.
     if let Some(output) = &args.output {
@@ -201,9 +201,6 @@ fn surveyed(
 /// Whether there is what the policy chooses from.
 fn has_input(args: &Args, settings: &Settings) -> anyhow::Result<()> {
     let measured = !args.slow.is_empty();
-    if settings.truncate_percent.is_some() && settings.policy != Policy::Iodp {
-        return Err(Usage("--truncate is for --policy iodp alone".into()).into());
-    }
     if settings.policy == Policy::Segments && (measured || args.trace.is_some()) {
         return Err(Usage(
             "the policy segments chooses by where data is, and uses neither a trace nor slow ranges: give it paths alone".into(),

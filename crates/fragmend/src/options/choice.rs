@@ -1,6 +1,7 @@
 //! What is chosen: the options of the planner.
 
 use super::Sharing;
+use crate::exit::Usage;
 use crate::size;
 use fragmend_plan::{Policy, Settings};
 
@@ -63,8 +64,14 @@ enum PolicyArg {
 
 impl Choice {
     /// The planner's settings.
-    pub fn settings(&self, sharing: Sharing) -> Settings {
-        Settings {
+    ///
+    /// # Errors
+    /// An option that the policy does not have.
+    pub fn settings(&self, sharing: Sharing) -> Result<Settings, Usage> {
+        if self.truncate.is_some() && self.policy != PolicyArg::Iodp {
+            return Err(Usage("--truncate is for --policy iodp alone".into()));
+        }
+        Ok(Settings {
             policy: match self.policy {
                 PolicyArg::Gain => Policy::Gain,
                 PolicyArg::Fragpicker => Policy::Fragpicker,
@@ -80,7 +87,7 @@ impl Choice {
             assume_cold: self.assume_cold,
             rated_writes_bytes: self.rated_writes,
             unshare: sharing.unshare,
-        }
+        })
     }
 }
 

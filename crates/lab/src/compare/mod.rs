@@ -43,7 +43,7 @@ use safety::{Safety, safety};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The drives that are compared by default: a phone's, an SSD for servers, one with zones.
-pub const DRIVES: [&str; 3] = ["simufs", "nvmevirt-fast24", "femu-indef"];
+pub const DRIVES: [&str; 3] = ["ufs-2.0", "nvmevirt-fast24", "femu-indef"];
 /// Zones of a zoned drive at least: the log-structured file system keeps a few of them free.
 const LEAST_ZONES: u64 = 40;
 /// The load must make as many operations alone in the time of a remedy that a slow-down is stated.

@@ -1,6 +1,6 @@
 //! janusd, figure 8: where the time of reading a file of 512 KB goes, by layer, as its degree of logical
-//! fragmentation grows. The paper measured smartphones with eMMC and UFS, and its text has no figures: the block
-//! layer, the driver and the drive need more time, the file system and the page cache hardly do.
+//! fragmentation grows. The paper measured smartphones with eMMC and UFS, not its emulated drives, and its text has no
+//! figures: the block layer, the driver and the drive need more time, the file system and the page cache hardly do.
 //!
 //! A bio and a request are the block layer's, a completion and a wake-up the driver's, a look-up of an extent the
 //! file system's, pages and the system call the page cache's.
@@ -11,6 +11,7 @@ use crate::plot::Plot;
 use crate::presets;
 use crate::row::{Band, Row};
 use fragmend_flash::host::TimeSpent;
+use fragmend_simfs::file_system::Access;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "J-fig8",
@@ -36,10 +37,11 @@ const LAYERS: [Layer; 5] = [
 
 fn run(_seed: u64) -> Results {
     let (mut rows, mut plots) = (Vec::new(), Vec::new());
-    for preset in ["simmmc", "simufs"] {
+    for preset in ["emmc-5.0", "ufs-2.0"] {
         let setup = presets::named(preset).expect("a preset");
         let channels = setup.flash().geometry.channels;
-        let spent = DEGREES.map(|degree| read(&setup, FILE, degree, channels));
+        let spent =
+            DEGREES.map(|degree| read(&setup, Access::Buffered, FILE, degree, channels).spent);
         // The growth of each layer, in microseconds.
         let growth =
             LAYERS.map(|(_, layer)| (layer(&spent[3]) as f64 - layer(&spent[0]) as f64) / 1e3);

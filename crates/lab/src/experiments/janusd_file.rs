@@ -7,6 +7,7 @@ use crate::setup::Setup;
 use fragmend_flash::command::Hint;
 use fragmend_flash::host::{Host, TimeSpent};
 use fragmend_flash::ssd::Ssd;
+use fragmend_simfs::file_system::Access;
 
 /// Units of 4 KiB of the file of figure 8.
 pub const FILE: u32 = (512 << 10) / 4096;
@@ -15,16 +16,29 @@ pub const DEGREES: [u32; 4] = [1, 2, 4, 8];
 /// Where the file's addresses begin, behind those of what is written between its pages.
 const ADDRESSES: u32 = 1 << 16;
 
+/// What a read of the file took.
+pub struct Read {
+    /// Its time, by layer.
+    pub spent: TimeSpent,
+    /// Its requests.
+    pub requests: u64,
+}
+
 /// Reads a file of so many units, which is in `fragments` fragments and on the first `channels` of the
-/// channels, from its start to its end through the page cache, which is cold; returns the time by layer.
-pub fn read(setup: &Setup, units: u32, fragments: u32, channels: u32) -> TimeSpent {
+/// channels, from its start to its end with one call: past the page cache, or through it, which is cold.
+pub fn read(setup: &Setup, access: Access, units: u32, fragments: u32, channels: u32) -> Read {
     let mut ssd = setup.ssd();
     let mut host = Host::new(&setup.host, &mut ssd, 0);
     let file = write(&mut host, units, fragments, channels);
     let start = host.wait_until_idle();
     let mut host = Host::new(&setup.host, host.device, start);
-    host.read_buffered(&file.within(0, units)).expect("a read");
-    host.spent
+    let extents = file.within(0, units);
+    match access {
+        Access::Direct => host.read(&extents),
+        Access::Buffered => host.read_buffered(&extents),
+    }
+    .expect("a read");
+    Read { spent: host.spent, requests: host.requests }
 }
 
 /// The file's flash pages go to the first channels in turn; what is written between them fills the others' turns.

@@ -9,7 +9,6 @@ use crate::loads::schedule::Programs;
 use crate::loads::writers::{Written, iozone};
 use crate::loads::{Scale, read_whole};
 use crate::presets;
-use crate::setup::{DriveKind, Setup};
 use fragmend_layout::{ByteRange, Volume};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::machine::Machine;
@@ -39,7 +38,7 @@ impl Files {
         deleted: &[Written],
         cleaning: Cleaning,
     ) -> Self {
-        let setup = partition(preset);
+        let setup = presets::named(preset).expect("a preset").of_bytes(PARTITION);
         let machine = Machine::new(setup.device(), false, setup.host);
         let settings = Settings { cleaning, ..Settings::default() };
         let fs = LogStructured::format(&machine, &settings).expect("a drive that is large enough");
@@ -94,22 +93,4 @@ impl Files {
         let done = read_whole(&self.0, file, call, Access::Buffered).expect("the drive reads");
         done.read_bytes as f64 / (machine.now_ns() - began) as f64 * 1e3
     }
-}
-
-/// A drive that is as large as the partition.
-fn partition(preset: &str) -> Setup {
-    let mut setup = presets::named(preset).expect("a preset");
-    match &mut setup.drive {
-        DriveKind::InPlace(drive) => drive.bytes = PARTITION,
-        DriveKind::Flash(drive) | DriveKind::Zoned { drive, .. } => {
-            let geometry = &mut drive.geometry;
-            let dies = geometry.channels * geometry.dies_per_channel * geometry.planes_per_die;
-            let page = u64::from(geometry.flash_page_bytes);
-            let block = u64::from(geometry.pages_per_block) * page * u64::from(dies);
-            // Five blocks of each die are more than the host sees, at least; the drive is never so full that it matters.
-            geometry.over_provisioning_per_mille = 300;
-            geometry.blocks_per_plane = (PARTITION * 13 / 10).div_ceil(block) as u32;
-        }
-    }
-    setup
 }

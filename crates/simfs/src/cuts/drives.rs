@@ -38,6 +38,7 @@ pub fn flash(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
         planes_per_die: 1,
         planes_together: false,
         planes_read_alone: false,
+        ways_first: false,
         blocks_per_plane,
         pages_per_block,
         flash_page_bytes: page,
@@ -46,27 +47,7 @@ pub fn flash(unit: u32, blocks_per_plane: u32, pages_per_block: u32) -> Drive {
         stripe_unit_bytes: page,
         over_provisioning_per_mille: 500,
     };
-    let timing = Timing {
-        read_ns: vec![40_000],
-        small_read_ns: Vec::new(),
-        small_read_bytes: 0,
-        page_stays: false,
-        program_ns: 200_000,
-        erase_ns: 2_000_000,
-        channel_bytes_per_second: 800 << 20,
-        channel_chunk_bytes: page,
-        channel_command_ns: 0,
-        link_bytes_per_second: 3200 << 20,
-        firmware_read_ns: 0,
-        firmware_small_read_ns: 0,
-        small_command_bytes: page,
-        firmware_busy_ns: 0,
-        suspend: None,
-        reads_first: false,
-        array_command_ns: 0,
-        trim_command_ns: 0,
-        trim_unit_ns: 0,
-    };
+    let timing = Timing::round(page);
     let buffer = BufferSpec {
         bytes: u64::from(page) * 8,
         command_ns: 2_000,

@@ -1,13 +1,8 @@
-//! The monitor of InDeF at the level of the file system (section III): which ranges of files the drive was asked for, and which of them
-//! are worth moving.
+//! The monitor of InDeF at the level of the file system (section III): which ranges of files the drive was asked for.
 //!
 //! What is served from the page cache is not seen, and what readahead adds is: the monitor sees what the drive sees. For each file there
-//! is a list of ranges in the order of the file (section III-A), from which [`Priorities`] are computed, or [accesses](Monitor::accesses)
-//! for the planner.
-
-mod priorities;
-
-pub use priorities::{Priorities, Weighed};
+//! is a list of ranges in the order of the file (section III-A), which are [accesses](Monitor::accesses) for the planner: its policy
+//! `iodp` has the ordered tree of their priorities, and truncates it (`fragmend_plan::select::iodp`).
 
 use fragmend_layout::{Access, FileAccesses, FileId, Op};
 use std::collections::BTreeMap;

@@ -10,15 +10,18 @@
 //!
 //! Where the drive remaps instead of a transfer, the argument is that of `remap.rs`.
 
-use super::remap::Relocated;
+use super::remap::{Primitive, Relocated};
 use super::transfer::{Transfer, part_of};
 use super::{Kind, Mounted, Omit};
+use crate::error::Error;
 use crate::readahead::blocks_of;
+use fragmend_apply::Environment;
 use fragmend_apply::drive::{self, ByPart, File, Job, Mover, Step, by_part};
 use fragmend_flash::command::Units;
 use fragmend_layout::{
     ByteRange, Extent, FileId, Layout, Movable, Pace, Settled, Skip, Target, Terms, Underway,
 };
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -70,6 +73,18 @@ impl<K: Kind> File for Opened<'_, K> {
     }
 }
 
+impl<K: Kind> Mounted<K> {
+    /// Reads what of a range is not in the page cache, block by block; each is asked for when the one before it has arrived. Other programs
+    /// make their calls meanwhile.
+    fn read_each_missing(&self, id: FileId, blocks: Range<u64>) -> Result<(), Error> {
+        for block in blocks {
+            self.untimed_call(|state| state.read_missing_block(id.inode, block))?;
+            let _ = self.0.machine.now();
+        }
+        Ok(())
+    }
+}
+
 impl<K: Kind> Exchange<'_, K> {
     /// Commits what was exchanged.
     fn commit(&mut self) -> Result<(), Skip> {
@@ -87,6 +102,9 @@ impl<K: Kind> Exchange<'_, K> {
         let block = self.mounted.0.machine.block_bytes();
         let (first, blocks) = (donor.range.start / block, blocks_of(part, block));
         let places = part_of(&donor.places, blocks.start - first..blocks.end - first);
+        if self.mounted.0.state.borrow().primitive == Primitive::CopyByBlock {
+            self.mounted.read_each_missing(id, blocks.clone())?;
+        }
         let mut problem = None;
         let mut late = None;
         let done = self.mounted.call(|state| {

@@ -42,6 +42,9 @@ pub enum Primitive {
     /// The host reads it and writes it there.
     #[default]
     Copy,
+    /// The same as ext4's own ioctl does it, which e4defrag calls (`mext_page_mkuptodate` in fs/ext4/move_extent.c of Linux 5.7): it waits
+    /// for each block that is not in the page cache before it asks for the next one.
+    CopyByBlock,
     /// The drive remaps it.
     Remap(Remap),
 }
@@ -64,7 +67,7 @@ impl Primitive {
     /// Its name in receipts.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Copy => "copy and exchange",
+            Self::Copy | Self::CopyByBlock => "copy and exchange",
             Self::Remap(Remap { shared: false, .. }) => "remap",
             Self::Remap(Remap { shared: true, .. }) => "shared remap",
         }
@@ -99,10 +102,18 @@ fn blocks_of(runs: &[Moving]) -> u64 {
 impl<K: Kind> State<K> {
     /// Brings runs of a file, which are on the drive, to places that are held.
     pub(super) fn relocate(&mut self, inode: u64, runs: &[Moving]) -> Result<Relocated, Error> {
-        let Primitive::Remap(remap) = self.primitive else {
-            self.copy(runs)?;
-            self.exchange(inode, runs)?;
-            return Ok(Relocated::copied(runs));
+        let remap = match self.primitive {
+            Primitive::Copy => {
+                self.copy(runs)?;
+                self.exchange(inode, runs)?;
+                return Ok(Relocated::copied(runs));
+            }
+            Primitive::CopyByBlock => {
+                self.copy_what_is_read(inode, runs)?;
+                self.exchange(inode, runs)?;
+                return Ok(Relocated::copied(runs));
+            }
+            Primitive::Remap(remap) => remap,
         };
         let (remapped, refused) = self.remap_runs(inode, runs, remap.shared)?;
         let by = (remapped > 0).then_some(self.primitive.name());

@@ -91,13 +91,41 @@ impl<K: Kind> State<K> {
 
     /// Reads data and writes it to its new place. It need not be durable: the commit's barrier comes before anything refers to it.
     pub(super) fn copy(&self, runs: &[Moving]) -> Result<(), Error> {
-        let written = || runs.iter().filter(|run| !run.to.unwritten);
-        let from = continued(written().map(Moving::old));
-        let to = continued(written().map(|run| run.to.units()));
+        let from = continued(written(runs).map(Moving::old));
+        if !from.is_empty() {
+            self.machine.read(&from, Access::Direct)?;
+        }
+        self.write_anew(runs)
+    }
+
+    /// The same of data that [`Self::read_missing_block`] has read, unless it was evicted since.
+    pub(super) fn copy_what_is_read(&mut self, inode: u64, runs: &[Moving]) -> Result<(), Error> {
+        for block in written(runs).flat_map(|run| run.to.blocks()) {
+            self.read_missing_block(inode, block)?;
+        }
+        self.write_anew(runs)
+    }
+
+    /// Reads a block of a file that is not in the page cache, as part of a call that is being made.
+    pub(super) fn read_missing_block(&mut self, inode: u64, block: u64) -> Result<(), Error> {
+        for missing in self.cache.missing(inode, block..block + 1) {
+            let map = &self.files.get_mut(inode).ok_or(Error::Gone)?.map;
+            for piece in map.within(missing.clone()).filter(|piece| !piece.unwritten) {
+                let ready = self.machine.begin_read(&[piece.units()])?;
+                self.machine.end_read(ready);
+            }
+            self.cache.add(inode, missing);
+        }
+        Ok(())
+    }
+
+    /// Writes what has been read to its new place.
+    fn write_anew(&self, runs: &[Moving]) -> Result<(), Error> {
+        let from = continued(written(runs).map(Moving::old));
+        let to = continued(written(runs).map(|run| run.to.units()));
         if from.is_empty() {
             return Ok(());
         }
-        self.machine.read(&from, Access::Direct)?;
         let mut contents: BTreeMap<u32, Box<[u8]>> = BTreeMap::new();
         if self.machine.keeps_content() {
             let each = |units: &[Units]| units.iter().flat_map(|units| units.each()).collect();
@@ -123,6 +151,11 @@ impl<K: Kind> State<K> {
         }
         Ok(())
     }
+}
+
+/// The runs that hold data.
+fn written(runs: &[Moving]) -> impl Iterator<Item = &Moving> {
+    runs.iter().filter(|run| !run.to.unwritten)
 }
 
 /// Runs of blocks in this order, those that continue the one before them as one.

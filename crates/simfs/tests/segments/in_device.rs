@@ -12,7 +12,7 @@ use fragmend_plan::{Policy, Settings, Survey};
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::machine::Machine;
-use fragmend_simfs::monitor::{Monitor, Priorities};
+use fragmend_simfs::monitor::Monitor;
 use fragmend_simfs::segments::{LogStructured, Primitive, Settings as Parameters};
 use std::path::Path;
 use std::rc::Rc;
@@ -160,7 +160,7 @@ fn only_drives_with_zones_copy_by_themselves() {
 }
 
 #[test]
-fn the_monitor_sees_what_reaches_the_drive_and_weighs_it() {
+fn the_monitor_sees_what_reaches_the_drive_and_the_planner_weighs_it() {
     let kind = Segments::new(large_zones());
     let (_, fs) = mounted(&kind);
     let file = scattered(&fs, 64);
@@ -175,19 +175,16 @@ fn the_monitor_sees_what_reaches_the_drive_and_weighs_it() {
         fs.read(file, ByteRange::at(0, 2 * SIZE), Access::Buffered).expect("it is read");
     }
     let monitor = fs.set_monitor(None).expect("the monitor");
+    let accesses = monitor.accesses(BLOCK, |inode| (inode == file.inode).then_some(file));
+    let truncate_percent = Some(0.0);
+    let settings = Settings { policy: Policy::Iodp, truncate_percent, ..Settings::default() };
+    let mut survey = Survey::of(&Seen(Rc::new(fs.clone())), Some(accesses)).expect("all files");
     // Four dies, whose stripe unit is a page of 16 KiB.
     let chips = ParallelUnits { units: 4, unit_bytes: 4 * BLOCK };
-    let layout = |inode: u64| {
-        (inode == file.inode).then(|| fs.layout(file, Path::new("")).expect("its layout"))
-    };
-    let weighed = Priorities::of(&monitor, BLOCK, chips, layout);
-    let reads: Vec<_> = weighed.ranges().map(|weighed| (weighed.dolf, weighed.reads)).collect();
-    let fragments: u64 = reads.iter().map(|(dolf, _)| dolf).sum();
-    assert_eq!(fragments, 65, "64 fragments, and one: {reads:?}");
-    let accesses = monitor.accesses(BLOCK, |inode| (inode == file.inode).then_some(file));
-    let settings = Settings { policy: Policy::Fragpicker, ..Settings::default() };
-    let survey = Survey::of(&Seen(Rc::new(fs.clone())), Some(accesses)).expect("all files");
+    survey.devices.iter_mut().for_each(|device| device.profile.parallel_units = Some(chips));
     let plan = fragmend_plan::make(survey, &settings);
+    let weighed = plan.summary.priorities.clone().expect("priorities");
+    assert!(weighed.ranges > 0 && weighed.with_dopf == weighed.ranges, "{weighed:?}");
     let ranges: Vec<_> = plan.files.iter().flat_map(|file| &file.ranges).collect();
     let bytes: u64 = ranges.iter().map(|range| range.length).sum();
     assert_eq!(bytes, SIZE, "the fragmented half is planned: {ranges:?}");

@@ -2,7 +2,7 @@
 
 use super::{is_file, load_drive};
 use crate::exit::{Exit, Usage};
-use crate::ui::Ui;
+use crate::ui::{Ui, has_reader};
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment::Right, Table as Columns, presets};
 use fragmend_lab::compare::loads::{Load, Parts};
@@ -22,7 +22,7 @@ pub struct CompareArgs {
     /// Only these loads; `fragmend lab list` names them
     #[arg(long = "load", value_name = "NAME")]
     loads: Vec<String>,
-    /// On these drives instead of simufs, nvmevirt-fast24 and femu-indef
+    /// On these drives instead of ufs-2.0, nvmevirt-fast24 and femu-indef
     #[arg(long = "drive", value_name = "NAME|FILE")]
     drives: Vec<String>,
     /// Only these remedies, beside the image without one
@@ -57,18 +57,24 @@ pub fn run(args: &CompareArgs, ui: &Ui) -> anyhow::Result<Exit> {
         bar.inc(1);
     });
     bar.finish_and_clear();
-    let mut stdout = ui.out();
-    if ui.json {
-        writeln!(stdout, "{}", serde_json::to_string(&comparison)?)?;
-    } else {
-        write!(stdout, "{}", text(&comparison))?;
-    }
+    // A closed output is no error: the page is written, and the exit code has the result.
+    has_reader(show(&comparison, ui))?;
     if let Some(out) = &args.out {
         write_out(&comparison, out)?;
         ui.note(format_args!("{PAGE} and pictures are in {}", out.display()));
     }
     let beaten = Exit::IMPROVABLE.when(!comparison.gain_is_on_every_front());
     Ok(Exit::INTEGRITY.when(!comparison.is_safe()) | beaten)
+}
+
+fn show(comparison: &Comparison, ui: &Ui) -> anyhow::Result<()> {
+    let mut stdout = ui.out();
+    if ui.json {
+        writeln!(stdout, "{}", serde_json::to_string(comparison)?)?;
+    } else {
+        write!(stdout, "{}", text(comparison))?;
+    }
+    Ok(())
 }
 
 fn choice(args: &CompareArgs) -> anyhow::Result<Choice> {
@@ -83,6 +89,10 @@ fn choice(args: &CompareArgs) -> anyhow::Result<Choice> {
         } else {
             name.to_owned()
         };
+        // The pictures of both would have one name.
+        if drives.iter().any(|(other, _)| *other == shown) {
+            return Err(Usage(format!("two drives are named {shown}")).into());
+        }
         drives.push((shown, setup));
     }
     let (seed, jobs, parts) = (args.seed, args.jobs, Parts::new(args.scale));
@@ -106,6 +116,11 @@ fn named<T: Copy>(
             Usage(format!("no {what} is named {name}; there are {}", known.join(", "))).into()
         })
     };
+    for (n, name) in names.iter().enumerate() {
+        if names[..n].iter().any(|before| before.eq_ignore_ascii_case(name)) {
+            return Err(Usage(format!("{what} {name} is given twice")).into());
+        }
+    }
     names.iter().map(of).collect()
 }
 

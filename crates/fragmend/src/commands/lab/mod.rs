@@ -6,7 +6,7 @@ mod serve;
 mod text;
 
 use crate::exit::{Exit, Usage};
-use crate::ui::Ui;
+use crate::ui::{Ui, has_reader};
 use anyhow::Context;
 use fragmend_lab::catalog::{Catalog, catalog};
 use fragmend_lab::experiment::{Experiment, Report};
@@ -179,6 +179,18 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
 
 /// Prints reports and draws pictures; returns the exit code.
 fn show(done: &[(Report, Vec<Plot>)], out: Option<&Path>, ui: &Ui) -> anyhow::Result<Exit> {
+    // A closed output is no error: pictures are drawn, and the exit code has the result.
+    has_reader(print(done, ui))?;
+    if let Some(out) = out {
+        for plot in done.iter().flat_map(|(_, plots)| plots) {
+            plot.draw(out)?;
+        }
+        ui.note(format_args!("pictures are in {}", out.display()));
+    }
+    Ok(Exit::IMPROVABLE.when(!done.iter().all(|(report, _)| report.within())))
+}
+
+fn print(done: &[(Report, Vec<Plot>)], ui: &Ui) -> anyhow::Result<()> {
     let mut stdout = ui.out();
     for (report, _) in done {
         if ui.json {
@@ -190,11 +202,5 @@ fn show(done: &[(Report, Vec<Plot>)], out: Option<&Path>, ui: &Ui) -> anyhow::Re
     if !ui.json {
         write!(stdout, "{}", text::summary(done.iter().map(|(report, _)| report)))?;
     }
-    if let Some(out) = out {
-        for plot in done.iter().flat_map(|(_, plots)| plots) {
-            plot.draw(out)?;
-        }
-        ui.note(format_args!("pictures are in {}", out.display()));
-    }
-    Ok(Exit::IMPROVABLE.when(!done.iter().all(|(report, _)| report.within())))
+    Ok(())
 }

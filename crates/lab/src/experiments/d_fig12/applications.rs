@@ -49,8 +49,10 @@ const SQLITE: Bar = Bar {
     paper: Some([60.0, 96.5]),
     extents: Some(10_011.0),
     because: "a record of 16 KiB is on two dies of one channel, which sense and transfer it in 27.7 us: at \
-              most 563 MiB/s. The artefact needs 1.7 us more for each, and why is not known: that NVMeVirt's \
-              channel grants bandwidth for 4 us at a time costs 0.1 per cent",
+              most 563 MiB/s. The artefact needs 1.7 us more for each, and why is not known. It is not \
+              NVMeVirt's channels, which grant bandwidth for 4 us at a time: computed as there, 559; nor \
+              interrupts: 2.5 us more for each completion make 553, but 719 with hints instead of 850; nor \
+              its dispatcher: 3 us for each request make 0.4 per cent",
 };
 const FILESERVER: Bar = Bar {
     name: "fileserver",

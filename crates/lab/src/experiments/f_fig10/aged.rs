@@ -9,6 +9,7 @@ use crate::random::Random;
 use crate::setup::DriveKind;
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::{self, InPlace};
+use fragmend_simfs::mounted::Primitive;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -100,13 +101,14 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// A store that was filled, on an aged file system with space for the mover.
+    /// A store that was filled, on an aged file system with space for the mover, which brings data to new places by this primitive.
     ///
     /// # Panics
     /// The partition is too small.
-    pub fn aged(scale: Scale, seed: u64) -> Self {
+    pub fn aged(scale: Scale, primitive: Primitive, seed: u64) -> Self {
         let store = Rc::new(RefCell::new(Store::new(DATABASE, Options::rocksdb(scale))));
-        let mut stored = Self { scale, files: formatted(PARTITION * bytes(scale)), store };
+        let mut stored =
+            Self { scale, files: formatted(PARTITION * bytes(scale), primitive), store };
         stored.age(seed);
         stored
     }
@@ -153,7 +155,7 @@ fn bytes(scale: Scale) -> u64 {
 }
 
 /// An empty file system of so many bytes.
-fn formatted(bytes: u64) -> Rc<dyn FileSystem> {
+fn formatted(bytes: u64, primitive: Primitive) -> Rc<dyn FileSystem> {
     let mut setup = presets::named(PRESET).expect("a preset");
     if let DriveKind::InPlace(drive) = &mut setup.drive {
         drive.bytes = bytes.next_multiple_of(1 << 20);
@@ -162,6 +164,7 @@ fn formatted(bytes: u64) -> Rc<dyn FileSystem> {
     let mut options = inplace::Options::of(&machine);
     // One for each 16 KiB, as mke2fs makes them.
     options.inodes = machine.blocks() / 4;
+    options.primitive = primitive;
     Rc::new(InPlace::format(&machine, &options).expect("room"))
 }
 

@@ -34,12 +34,30 @@ const FLASH_PAGE: u32 = 8192;
 
 const GROWN: &str = "the mean is of all files of the apps, caches and journals included, and what the paper's apps write is not stated: \
                      J-fig2-5 has other numbers of databases";
-const REQUESTS: &str = "what a remap saves is requests alone, and a further request costs no more on these drives than data sheets say \
-                        (J-fig7), while the paper raised its latency by an amount that it does not state. Its files are in as \
-                        many flash pages as before: a unit of 4 KiB was programmed beside whatever was written with it, and is sensed \
-                        alone. Copies of the same ranges save these sensings, and are spread over the channels anew";
 const COPIES: &str = "copies save sensings of flash pages, and remaps do not; janusdP looks at the channels alone, and few files are on half \
                       of them or fewer";
+
+/// Why a remap gains less than in the paper, by the requests of reads before and after, and the flash pages.
+fn bound(baseline: [f64; 2], after: [f64; 2]) -> String {
+    let most = (baseline[0] / after[0] - 1.0) * 100.0;
+    let [requests, pages] = baseline;
+    let [fewer, same] = after;
+    format!(
+        "a remap saves requests, {fewer:.1} for a MiB instead of {requests:.1}, so that it cannot gain more than {most:.0} % whatever \
+         one costs: the paper's files were more fragmented. It saves no sensing: {same:.0} flash pages for a MiB, and {pages:.0} before, \
+         where 128 would do, because a unit of 4 KiB was programmed beside whatever was written with it; with units of a flash page it gains more"
+    )
+}
+
+/// The same of launches, whose time is what is judged.
+fn launches(baseline: &Lived, both: &Lived) -> String {
+    let (before, after) = (baseline.launch_requests, both.launch_requests);
+    format!(
+        "a launch reads packages, which updates write anew, and one of eight databases: {before:.1} requests for a MiB, and {after:.1} \
+         after a remap, so that on average it cannot save more than {:.0} %. What a launch of the paper's apps reads is not stated",
+        (1.0 - after / before) * 100.0
+    )
+}
 
 /// A phone that is lived on.
 #[derive(Clone, Copy)]
@@ -60,7 +78,7 @@ impl Run {
     }
 }
 
-/// What is compared on both drives; on half the scale; and there with units of a flash page.
+/// What is compared on both drives; on one with units of a flash page; and on half the scale.
 fn runs() -> [Vec<Run>; 4] {
     let of = |preset, remedies: &[Remedy], whole_pages, parts| {
         let run = |remedy: &Remedy| Run { preset, remedy: *remedy, whole_pages, parts };
@@ -71,8 +89,8 @@ fn runs() -> [Vec<Run>; 4] {
     [
         of("simmmc", &all, false, PARTS),
         of("simufs", &all, false, PARTS),
+        of("simmmc", &without_both, true, PARTS),
         of("simmmc", &without_both, false, 2 * PARTS),
-        of("simmmc", &without_both, true, 2 * PARTS),
     ]
 }
 
@@ -89,8 +107,8 @@ fn run(seed: u64) -> Results {
     for ((preset, gain, launch), lived) in GAINS.into_iter().zip(&lived) {
         rows.extend(judged(preset, gain, launch, lived));
     }
-    rows.extend(gains("simmmc, half the scale", &lived[2]));
-    rows.extend(gains("simmmc, half the scale, units of 8 KiB", &lived[3]));
+    rows.extend(gains("simmmc, units of 8 KiB", &lived[2]));
+    rows.extend(gains("simmmc, half the scale", &lived[3]));
     Results { rows, plots: vec![plot(&lived[..2])] }
 }
 
@@ -111,6 +129,7 @@ fn gains(name: &str, lived: &[(Remedy, Lived)]) -> Vec<Row> {
     };
     each("over baseline", "%", &|lived| gain(lived, baseline));
     each("requests a MiB", "", &|lived| lived.requests);
+    each("requests a MiB of a launch", "", &|lived| lived.launch_requests);
     each("flash pages a MiB", "", &|lived| lived.pages);
     each("busiest channel, of an even share", "%", &|lived| lived.busiest_percent);
     rows
@@ -122,12 +141,13 @@ fn judged(preset: &str, paper: f64, launch: f64, lived: &[(Remedy, Lived)]) -> V
         &found.expect("it is one of the runs").1
     };
     let (baseline, both) = (of(Baseline), of(Janusd));
+    let [before, after] = [baseline, both].map(|lived| [lived.requests, lived.pages]);
     let mut rows = gains(preset, lived);
     let name = |what: &str| format!("{preset}: {what}");
     let ours = gain(both, baseline);
     rows.push(
         Row::new(name("janusd over baseline, on average"), "%", paper, ours, Band::Points(12.0))
-            .because(REQUESTS),
+            .because(bound(before, after)),
     );
     let share = of(JanusdL).mean_mbs() * 100.0 / both.mean_mbs();
     rows.push(Row::new(name("janusdL, of janusd"), "%", LOGICAL_ALONE, share, Band::Points(12.0)));
@@ -140,7 +160,7 @@ fn judged(preset: &str, paper: f64, launch: f64, lived: &[(Remedy, Lived)]) -> V
     let ours = ours.fold(f64::INFINITY, f64::min);
     rows.push(
         Row::new(name("janusd, a launch at best"), "%", launch, ours, Band::Points(12.0))
-            .because(REQUESTS),
+            .because(launches(baseline, both)),
     );
     rows
 }

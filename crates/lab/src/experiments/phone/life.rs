@@ -63,6 +63,8 @@ pub struct Lived {
     /// Requests, and flash pages that are sensed, for a MiB of these reads.
     pub requests: f64,
     pub pages: f64,
+    /// Requests for a MiB of the launches.
+    pub launch_requests: f64,
     /// Flash pages on the busiest channel of these reads, of an even share, in per cent.
     pub busiest_percent: f64,
     /// What janusdL or `e4defrag` has moved, in GB.
@@ -94,6 +96,7 @@ pub fn live(kind: &Kind, remedy: Remedy, seed: u64) -> Lived {
     let mut lived = Lived { degrees, launch_ms, ..Lived::default() };
     let before = bed.machine().counters();
     let (mut requests, mut pages, mut units, mut busiest, mut even) = (0, 0, 0, 0, 0);
+    let (mut launch_requests, mut launch_units) = (0, 0);
     for week in 0..WEEKS {
         if remedy.every().is_some_and(|every| week.is_multiple_of(every)) {
             defragment(&bed, remedy, &mut lived);
@@ -107,12 +110,17 @@ pub fn live(kind: &Kind, remedy: Remedy, seed: u64) -> Lived {
         units += read.host_read;
         busiest += read.busiest_pages;
         even += read.even_pages;
+        let idle = bed.machine().counters();
         for app in 0..apps {
             lived.launch_ms[app] += bed.launch_ms(app) / f64::from(WEEKS);
         }
+        let read = bed.machine().counters().since(&idle);
+        launch_requests += read.commands;
+        launch_units += read.host_read;
     }
-    let mib = (units * bed.machine().block_bytes()) as f64 / f64::from(1 << 20);
-    (lived.requests, lived.pages) = (requests as f64 / mib, pages as f64 / mib);
+    let mib = |units: u64| (units * bed.machine().block_bytes()) as f64 / f64::from(1 << 20);
+    (lived.requests, lived.pages) = (requests as f64 / mib(units), pages as f64 / mib(units));
+    lived.launch_requests = launch_requests as f64 / mib(launch_units);
     lived.busiest_percent = busiest as f64 * 100.0 / even as f64;
     let done = bed.machine().counters().since(&before);
     lived.log_gb = bed.whole_gb(done.log_programs * LOG_PROGRAM);
