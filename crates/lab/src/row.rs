@@ -38,6 +38,8 @@ pub struct Row {
     pub band: Band,
     /// Whether they differ no further.
     pub within: bool,
+    /// Whether a constant of the drive, the host or the program was chosen by this figure of the paper's: ours only confirms that choice.
+    pub fitted: bool,
     /// Why they differ further, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -63,7 +65,14 @@ impl Row {
             Band::None => true,
         };
         let paper = Some(paper).filter(|_| band != Band::None);
-        Self { name: name.into(), unit: unit.into(), paper, ours, band, within, reason: None }
+        let (name, unit) = (name.into(), unit.into());
+        Self { name, unit, paper, ours, band, within, fitted: false, reason: None }
+    }
+
+    /// Says that a constant was chosen by the paper's figure; its file names it.
+    #[must_use]
+    pub fn fitted(self) -> Self {
+        Self { fitted: true, ..self }
     }
 
     /// Adds the reason why the figure is out of its band, if it is.

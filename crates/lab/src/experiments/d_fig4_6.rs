@@ -49,15 +49,19 @@ fn run(_seed: u64) -> Results {
     let at =
         |depth: u32| -> Vec<Read> { (0..=8).map(|n| read(&setup, 1_u32 << n, depth)).collect() };
     let (alone, deep) = (at(1), at(DEEP));
-    let mut rows = Vec::new();
+    let (first, last) = (alone[0], alone[8]);
+    let fifteen = Band::Percent(15.0);
+    let by = SLOWEST.1;
+    let mut rows: Vec<Row> = [
+        ("DoF 1, depth 1", "ms", SLOWEST.0 / by, first.ms()),
+        ("DoF 256, depth 1", "ms", SLOWEST.0, last.ms()),
+        ("DoF 256, depth 1: of DoF 1", "times", by, last.ms() / first.ms()),
+    ]
+    .map(|(what, unit, paper, ours)| Row::new(what, unit, paper, ours, fifteen).fitted())
+    .into();
     let mut row = |what: &str, unit: &str, paper: f64, ours: f64, band| {
         rows.push(Row::new(what, unit, paper, ours, band));
     };
-    let (first, last) = (alone[0], alone[8]);
-    let fifteen = Band::Percent(15.0);
-    row("DoF 1, depth 1", "ms", SLOWEST.0 / SLOWEST.1, first.ms(), fifteen);
-    row("DoF 256, depth 1", "ms", SLOWEST.0, last.ms(), fifteen);
-    row("DoF 256, depth 1: of DoF 1", "times", SLOWEST.1, last.ms() / first.ms(), fifteen);
     row("DoF 8, depth 1: of DoF 1", "times", 1.0, alone[3].ms() / first.ms(), fifteen);
     let name = format!("DoF 256, depth {DEEP}: of DoF 1");
     row(&name, "times", 1.0, deep[8].ms() / deep[0].ms(), fifteen);

@@ -41,7 +41,7 @@ fn run(_seed: u64) -> Results {
     };
     let rows = vec![
         row("as it was written", "s/GB", PAPER[0], before),
-        row("after fragpicker", "s/GB", PAPER[1], after),
+        row("after fragpicker", "s/GB", PAPER[1], after).fitted(),
         row("after, of before", "%", PAPER[1] / PAPER[0] * 100.0, after / before * 100.0),
         Row::ours(format!("{PRESET}: commands, as it was written"), "1/GB", commands),
         Row::ours(format!("{PRESET}: commands, after fragpicker"), "1/GB", fewer),

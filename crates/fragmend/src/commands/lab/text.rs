@@ -43,7 +43,7 @@ pub fn report(report: &Report) -> String {
         cells.push(right(number(row.ours)));
         if papers {
             cells.extend([right(deviation(row)), right(band(row))]);
-            cells.push(Cell::new(if row.within { "" } else { "OUT OF BAND" }));
+            cells.push(Cell::new(remark(row)));
         }
         table.add_row(cells);
     }
@@ -60,19 +60,32 @@ pub fn report(report: &Report) -> String {
     text
 }
 
+/// What is remarkable about a figure beside the paper's.
+fn remark(row: &Row) -> &'static str {
+    match (row.within, row.fitted) {
+        (false, _) => "OUT OF BAND",
+        (true, true) => "fitted",
+        (true, false) => "",
+    }
+}
+
 /// A name from a user's file, made printable, on one line.
 fn shown(name: &str) -> Cell {
     Cell::new(printable(name).to_string())
 }
 
-/// How many figures are in their bands.
+/// How many figures are in their bands, and how many of these only confirm constants that were fitted to them.
 pub fn summary<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
     let rows: Vec<&Row> = reports.flat_map(|report| &report.rows).collect();
     let judged = rows.iter().filter(|row| row.band != Band::None).count();
     let within = rows.iter().filter(|row| row.band != Band::None && row.within).count();
-    match judged {
-        0 => String::new(),
-        _ => format!("{within} of {judged} figures are in band\n"),
+    let fitted = rows.iter().filter(|row| row.fitted && row.within).count();
+    match (judged, fitted) {
+        (0, _) => String::new(),
+        (_, 0) => format!("{within} of {judged} figures are in band\n"),
+        _ => format!(
+            "{within} of {judged} figures are in band; to {fitted} of them constants were fitted\n"
+        ),
     }
 }
 
