@@ -43,7 +43,7 @@ fn bound(baseline: [f64; 2], after: [f64; 2]) -> String {
     let [requests, pages] = baseline;
     let [fewer, same] = after;
     format!(
-        "a remap saves requests, {fewer:.1} for a MiB instead of {requests:.1}, so that it cannot gain more than {most:.0} % whatever \
+        "a remap saves requests, {fewer:.1} for a MiB instead of {requests:.1}, so that it gains no more than some {most:.0} %, whatever \
          one costs: the paper's files were more fragmented. It saves no sensing: {same:.0} flash pages for a MiB, and {pages:.0} before, \
          where 128 would do, because a unit of 4 KiB was programmed beside whatever was written with it; with units of a flash page it gains more"
     )
