@@ -5,8 +5,9 @@
 //! How large the file of this figure is, and how it is read, is not in the text. It is judged as one of 512 KB, which is the only file that
 //! section 3.2 says it reads (for figure 8), read with one direct call. Through the page cache with the kernel's readahead of 128 KiB it
 //! would be four requests where it is whole and eight in eight fragments, which cannot cost three quarters of the throughput, whatever
-//! a request costs. What is judged thus has rows of its own otherwise: through the page cache, shorter files, a deeper queue. Eight pages
-//! of 8 KB are in section 3.3, where they are the example of a probability and not a file that is read.
+//! a request costs. (This was decided when the result through the page cache was known, and that of a longer readahead.) What is judged
+//! thus has rows of its own otherwise: through the page cache, shorter files, a deeper queue. Eight pages of 8 KB are in section 3.3,
+//! where they are the example of a probability and not a file that is read.
 
 use super::janusd_file::{DEGREES, FILE, Read, read};
 use crate::experiment::{Experiment, Results};
