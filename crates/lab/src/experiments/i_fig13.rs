@@ -26,7 +26,7 @@ const INSIGNIFICANT: f64 = 10.0;
 const SWEEP: [f64; 10] = [90.0, 80.0, 70.0, 60.0, 50.0, 40.0, 30.0, 20.0, 10.0, 0.0];
 
 /// Why reads become slower at once.
-const ALIKE: &str = "a file that was written beside others has no requests of a low priority here (I-fig12: those that alternate)";
+const ALIKE: &str = "a file that was written beside others is fragmented all over here, and so has no requests of a low priority (I-fig12: of all bytes)";
 
 /// A point of the figure.
 struct Point {
