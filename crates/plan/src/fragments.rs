@@ -190,10 +190,13 @@ impl Fragments {
         self.fragments.partition_point(|p| p.end <= start)
     }
 
-    /// The fragments from `first` on that begin before `range` ends. Most requests touch a few, so those are
-    /// tried before a binary search.
+    /// The fragments from `first` on that begin before `range` ends, none if it is empty. Most requests touch a few, so
+    /// those are tried before a binary search.
     fn touched(&self, first: usize, range: ByteRange) -> &[ByteRange] {
         const FEW: usize = 8;
+        if range.is_empty() {
+            return &[];
+        }
         let rest = &self.fragments[first..];
         let near = rest.iter().take(FEW).take_while(|p| p.start < range.end).count();
         let end = if near < FEW { near } else { rest.partition_point(|p| p.start < range.end) };

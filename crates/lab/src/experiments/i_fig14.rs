@@ -22,7 +22,7 @@ const FIGURES: [(Macro, [f64; 3]); 2] = [(SERVER, [-94.2, 88.7, 8.9]), (MAIL, [-
 
 /// Why moving block by block is faster here.
 const GUEST: &str = "this host's costs are FAST'24's, 5.6 us of them to wake up for each block; the paper's is a virtual machine whose costs \
-    are not stated: with 90 us more, elapsed is -91 % and -90 %, and the chips are busy for 11 and 9 %";
+    are not stated: with 90 us more, elapsed is -91 % and -90 %, and the chips are busy for 12 and 9 %";
 /// Why chips are idle for longer.
 const FILE_BY_FILE: &str = "each file is durable before the next one is moved, so that chips wait for the one that has most of it; the paper \
     commits once. With one commit behind the last file, chips are busy for 88 and 87 % of the time, and nothing else changes by more than \

@@ -47,7 +47,7 @@ const MEMORY_MB: f64 = 52.0;
 const NAMES: [&str; 2] = ["InDeF", "conventional"];
 /// Why the host is slower beside the file server.
 const BUFFER: &str = "each block that the host reads waits behind the programs of what the drive's buffer has accepted; the paper states \
-    none: with 1 MiB instead of 16 it is 1.4 %, by 39 and 0.53 MB/s, against the paper's 53 and 1.2; the file server loses 34 and 8 % then";
+    none: with 1 MiB instead of 16 it is 1.3 %, by 40 and 0.51 MB/s, against the paper's 53 and 1.2; the file server loses 41 and 12 % then";
 /// How often the files are read for the memory of the monitor.
 const GREPS: usize = 4;
 

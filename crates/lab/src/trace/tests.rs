@@ -153,7 +153,7 @@ fn play(text: &str, drive: &str, speed: Speed) -> Replayed {
 #[test]
 fn a_replay_needs_the_recorded_time_or_less() {
     for (text, drive) in
-        [(MSR, "optane"), (BLKPARSE, "simufs"), (FIO_3, "simmmc"), (FIO_2, "nvme-a")]
+        [(MSR, "optane"), (BLKPARSE, "ufs-2.0"), (FIO_3, "emmc-5.0"), (FIO_2, "nvme-a")]
     {
         let all = parse(text).unwrap();
         let recorded = all[all.len() - 1].at_ns;

@@ -79,3 +79,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_read_of_nothing_needs_no_request() {
+    let kind = ExtentKind::Data;
+    let mut layout = Layout::new(FileId { device: 1, inode: 2, generation: 3 }, 1 << 20);
+    layout.push(Extent { logical: 0, physical: 1 << 40, length: 3, kind });
+    layout.push(Extent { logical: 3, physical: 1 << 30, length: 3, kind });
+    let p = Fragments::of(&layout, &CostModel::guessed(DeviceKind::Flash));
+    for at in 0..7 {
+        let split = p.split(range(at, at), 1);
+        assert_eq!((split.bytes, split.requests), (0, 0), "at {at}");
+    }
+}
