@@ -142,6 +142,12 @@ impl SurveyedFile {
             window: Window::of(profile),
         }
     }
+
+    /// Takes ranges that a probe has found slow, where they are still where it measured them; returns how many are not.
+    pub fn put_slow(&mut self, ranges: &[SlowRange]) -> usize {
+        self.slow = ranges.iter().filter(|range| range.is_in(&self.layout)).copied().collect();
+        ranges.len() - self.slow.len()
+    }
 }
 
 /// What was found on a volume so far.

@@ -80,9 +80,9 @@ pub fn act(image: &Image, remedy: Remedy, seen: Seen) -> Result<Acted, Error> {
 /// Puts what is slow into the files of a survey, where it is still where it was measured.
 fn add_slow(survey: &mut Survey, slow: &[SlowFile]) {
     for file in &mut survey.files {
-        let of_file = slow.iter().find(|slow| slow.file == file.layout.file);
-        let ranges = of_file.iter().flat_map(|slow| &slow.ranges);
-        file.slow = ranges.filter(|range| range.is_in(&file.layout)).copied().collect();
+        if let Some(slow) = slow.iter().find(|slow| slow.file == file.layout.file) {
+            file.put_slow(&slow.ranges);
+        }
     }
 }
 

@@ -104,9 +104,7 @@ fn open(
 
 /// Puts the ranges into a file that are where they were.
 fn put(file: &mut SurveyedFile, slow: &SlowFile, left_alone: &mut Vec<LeftAlone>) {
-    let same = slow.ranges.iter().filter(|range| range.is_in(&file.layout));
-    file.slow = same.copied().collect();
-    let gone = slow.ranges.len() - file.slow.len();
+    let gone = file.put_slow(&slow.ranges);
     if gone > 0 {
         let why = format!(
             "{gone} of its {} slow ranges are not where they were when it was probed, or not in as many extents: probe it again",

@@ -103,17 +103,16 @@ impl<K: Kind> State<K> {
     /// Brings runs of a file, which are on the drive, to places that are held.
     pub(super) fn relocate(&mut self, inode: u64, runs: &[Moving]) -> Result<Relocated, Error> {
         let remap = match self.primitive {
-            Primitive::Copy => {
-                self.copy(runs)?;
-                self.exchange(inode, runs)?;
-                return Ok(Relocated::copied(runs));
-            }
-            Primitive::CopyByBlock => {
-                self.copy_what_is_read(inode, runs)?;
-                self.exchange(inode, runs)?;
-                return Ok(Relocated::copied(runs));
-            }
             Primitive::Remap(remap) => remap,
+            copying => {
+                if copying == Primitive::CopyByBlock {
+                    self.copy_what_is_read(inode, runs)?;
+                } else {
+                    self.copy(runs)?;
+                }
+                self.exchange(inode, runs)?;
+                return Ok(Relocated::copied(runs));
+            }
         };
         let (remapped, refused) = self.remap_runs(inode, runs, remap.shared)?;
         let by = (remapped > 0).then_some(self.primitive.name());
