@@ -13,7 +13,7 @@
 //! move that covers a slow range cures it, whoever has chosen it. What no policy has chosen, and pays for itself, is added
 //! ([`with_slow`]).
 
-use crate::choose::by_file;
+use crate::choose::{by_file, saved_ns};
 use crate::fragments::Bill;
 use crate::make::LONGEST_RANGE;
 use crate::outlook::Outlook;
@@ -278,23 +278,26 @@ fn left(file: &Analysed, moves: &[ByteRange]) -> Vec<ByteRange> {
     left.into_iter().flat_map(|range| range.steps(LONGEST_RANGE)).collect()
 }
 
-/// What a policy has chosen, with the slow ranges that are worth the price of their device; and how many bytes the budget
-/// leaves out, if it has left out `over` so far. Where not all fits, what saves most for its bytes comes first.
+/// What a policy has chosen within the budget, with the slow ranges that are worth the price of their device. Where not all fits, what
+/// saves most for its bytes comes first; or first what was chosen, if more is saved so.
 pub fn with_slow(
     files: &[Analysed],
-    (mut chosen, over): (Vec<Candidate>, u64),
+    mut chosen: Vec<Candidate>,
     budget: Option<u64>,
-) -> (Vec<Candidate>, u64) {
+) -> Vec<Candidate> {
     if files.iter().all(|file| file.slow.is_empty()) {
-        return (chosen, over);
+        return chosen;
     }
-    chosen.extend(worth(files, &chosen, |file| file.costs.price));
-    let all = bytes(&chosen);
-    if budget.is_none_or(|budget| all <= budget) {
-        return (chosen, over);
+    let mut slow = worth(files, &chosen, |file| file.costs.price);
+    if budget.is_none_or(|budget| bytes(&chosen) + bytes(&slow) <= budget) {
+        chosen.append(&mut slow);
+        return chosen;
     }
-    let mut saved = Vec::new();
-    for (index, (file, moves)) in files.iter().zip(by_file(files.len(), &chosen)).enumerate() {
+    let place = |c: &Candidate| (c.file, c.range);
+    let is_slow = |c: &Candidate| slow.binary_search_by_key(&place(c), place).is_ok();
+    let all: Vec<Candidate> = chosen.iter().chain(&slow).copied().collect();
+    let mut saved = Vec::with_capacity(all.len());
+    for (index, (file, moves)) in files.iter().zip(by_file(files.len(), &all)).enumerate() {
         for (range, [now, then]) in moves.iter().zip(file.bills(&moves)) {
             let ns = now.ns.saturating_sub(then.ns);
             let per_gib = (ns << 30) / u128::from(range.len().max(1));
@@ -302,7 +305,10 @@ pub fn with_slow(
         }
     }
     saved.sort_unstable_by_key(|(saved, c)| (*saved, c.file, c.range));
-    let fit = within_budget(saved.into_iter().map(|(_, c)| c).collect(), budget);
-    let out = all - bytes(&fit);
-    (fit, over + out)
+    let densest: Vec<Candidate> = saved.into_iter().map(|(_, c)| c).collect();
+    let rest = densest.iter().copied().filter(is_slow);
+    let chosen_first = within_budget(chosen.into_iter().chain(rest).collect(), budget);
+    let densest_first = within_budget(densest, budget);
+    let saved = |moves: &[Candidate]| saved_ns(files, moves);
+    if saved(&chosen_first) > saved(&densest_first) { chosen_first } else { densest_first }
 }
