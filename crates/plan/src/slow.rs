@@ -92,13 +92,13 @@ pub struct Losses {
     places: Vec<[u64; 2]>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Loss {
     at: SlowRange,
     /// From the first byte of it that is read to the last; empty where none is. What moves of the rest cures nothing.
     read: ByteRange,
-    /// Nanoseconds of elapsed time.
-    ns: f64,
+    /// Nanoseconds of elapsed time that reads of each of its parts lose.
+    parts_ns: Vec<f64>,
     /// The same with each read issued when the one before is done.
     alone_ns: f64,
 }
@@ -107,7 +107,38 @@ impl Loss {
     /// Of a range of which nothing is read.
     fn unread(at: SlowRange) -> Self {
         let read = ByteRange::at(at.range.start, 0);
-        Self { at, read, ns: 0.0, alone_ns: 0.0 }
+        let parts_ns = vec![0.0; at.range.len().div_ceil(at.part_bytes) as usize];
+        Self { at, read, parts_ns, alone_ns: 0.0 }
+    }
+
+    /// Its parts that a range touches, as far as they are read: which ones, and what is read of each.
+    fn parts(&self, range: ByteRange) -> impl Iterator<Item = (usize, ByteRange)> + use<> {
+        let SlowRange { range: all, part_bytes, .. } = self.at;
+        let (touched, read) = (self.read.intersect(range), self.read);
+        let first = (touched.start.max(all.start) - all.start) / part_bytes;
+        let end = (touched.end.max(all.start) - all.start).div_ceil(part_bytes);
+        let part = move |n| ByteRange::at(all.start + n * part_bytes, part_bytes).intersect(read);
+        let parts = if touched.is_empty() { 0..0 } else { first..end };
+        parts.map(move |n| (n as usize, part(n)))
+    }
+
+    /// Nanoseconds that its reads lose.
+    fn ns(&self) -> f64 {
+        self.parts_ns.iter().sum()
+    }
+
+    /// Nanoseconds that its reads lose in a range.
+    fn in_range(&self, range: ByteRange) -> f64 {
+        let share = |part: ByteRange| part.intersect(range).len() as f64 / part.len().max(1) as f64;
+        self.parts(range).map(|(n, part)| self.parts_ns[n] * share(part)).sum()
+    }
+
+    /// Adds what a read of `range` loses in it.
+    fn lose(&mut self, range: ByteRange, ns: f64) {
+        let range = self.at.range.intersect(range);
+        for (n, part) in self.parts(range) {
+            self.parts_ns[n] += ns * part.intersect(range).len() as f64 / range.len().max(1) as f64;
+        }
     }
 
     /// Adds what a read of `range` touches.
@@ -151,16 +182,12 @@ impl Losses {
 
     /// Nanoseconds of one replay as the file is.
     fn now_ns(&self) -> u128 {
-        self.losses.iter().map(|loss| loss.ns.round() as u128).sum()
+        self.losses.iter().map(|loss| loss.ns().round() as u128).sum()
     }
 
     /// Nanoseconds of one replay that are lost in a range.
     fn in_range(&self, range: ByteRange) -> u128 {
-        let part = |loss: &Loss| {
-            let of = loss.read;
-            loss.ns * of.intersect(range).len() as f64 / of.len().max(1) as f64
-        };
-        self.within(range).map(part).sum::<f64>().round() as u128
+        self.within(range).map(|loss| loss.in_range(range)).sum::<f64>().round() as u128
     }
 
     /// Nanoseconds of one replay once `moves` (sorted, disjoint) were written anew.
@@ -227,7 +254,7 @@ pub fn weigh(file: &Analysed) -> Losses {
         for loss in touched {
             let ns = loss.at.lost_ns(bytes(loss)) * often;
             loss.alone_ns += ns;
-            loss.ns += ns * together / lost;
+            loss.lose(r.range, ns * together / lost);
         }
     });
     Losses { losses, places: file.slow.places.clone() }
