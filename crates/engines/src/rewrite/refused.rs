@@ -47,12 +47,10 @@ pub(crate) fn none_seen(compare: &mut Compare, file: &OwnedFd) -> Result<(), Ski
 /// smaller than pages, it is in the page where the range ends, in which the disk has refused a part of the range as well.
 pub(crate) fn elsewhere(file: &OwnedFd, range: ByteRange) -> Option<u64> {
     let until = Instant::now() + LOOKING;
-    let page = rustix::param::page_size() as u64;
-    let last = range.end / page * page;
-    let behind = range.end.next_multiple_of(page);
+    let last = ByteRange::at(range.end, 0).align_outward(rustix::param::page_size() as u64);
     // Whole pages are compared, and the first byte that differs is found: a page of which only a part is in the range is looked at
     // by itself, so that what differs in the range hides no other page.
-    let parts = [0..range.start, last..range.end, behind..i64::MAX as u64];
+    let parts = [0..range.start, last.start..range.end, last.end..i64::MAX as u64];
     parts.into_iter().find_map(|part| {
         match Compare::default().range(file, part, || Instant::now() < until) {
             Ok(Same::No(at, _)) => Some(at).filter(|at| !(range.start..range.end).contains(at)),
