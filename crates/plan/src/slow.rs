@@ -57,7 +57,7 @@ pub struct SlowRange {
 }
 
 impl SlowRange {
-    /// Whether it is still where it was measured, and in as many fragments.
+    /// Whether it still begins where it was measured, and is in as many fragments. Where the others of several fragments were is not known.
     pub fn is_in(&self, layout: &Layout) -> bool {
         let found: Vec<Fragment> = layout.fragments_within(self.range).collect();
         found.first().is_some_and(|first| first.physical == self.physical)
@@ -275,7 +275,8 @@ pub fn worth(
         }
         let mut both: Vec<ByteRange> = moves.iter().chain(&more).copied().collect();
         both.sort_unstable();
-        for (range, [now, then]) in both.iter().zip(file.bills(&both)) {
+        // A read that they share with `chosen` saves for that anyway.
+        for (range, [now, then]) in both.iter().zip(file.bills_beside(moves, &both)) {
             let pays = price(file).is_worth(range.len(), now.ns.saturating_sub(then.ns));
             if pays && more.binary_search(range).is_ok() {
                 all.push(Candidate { file: index, range: *range });

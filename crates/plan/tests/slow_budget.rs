@@ -69,3 +69,98 @@ fn what_the_budget_leaves_out_is_counted_once() {
         }
     }
 }
+
+/// What a read saves in the fragments beside a slow range is not what is saved by that.
+#[test]
+fn a_slow_range_pays_for_itself() {
+    let reads = [read(0, 10 * MIB, 1)];
+    let file = scattered((0..128).map(|_| 64 * KIB).chain([7 * MIB]));
+    let of = |ns| {
+        let mut survey = survey(&file, &reads, &serial());
+        survey.files[0].slow = vec![SlowRange { ns, ..slow(9, 1, 129 * 64 * MIB + MIB, 1) }];
+        // 5 ms for a MiB.
+        let settings = Settings { min_gain_s_per_gib: Some(5.12), ..Settings::default() };
+        make(survey, &settings).summary
+    };
+    let (little, much) = (of(1_300_000), of(8_000_000));
+    assert_eq!((little.bytes_to_move, little.slow_bytes), (8 * MIB, 0), "{little:?}");
+    assert_eq!((much.bytes_to_move, much.slow_bytes), (9 * MIB, MIB), "{much:?}");
+}
+
+/// Any file, reads, slow ranges, policy and budget.
+#[test]
+fn no_plan_promises_more_than_there_is_or_less_than_without_a_probe() {
+    let (mut changed, mut displaced) = (0, 0);
+    for seed in 0..400 {
+        // SplitMix64.
+        let mut state: u64 = seed;
+        let mut below = |n: u64| {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            (z ^ (z >> 31)) % n
+        };
+        let mut lengths = Vec::new();
+        while lengths.iter().sum::<u64>() < 24 * MIB {
+            let contiguous = below(3) == 0;
+            let many = if contiguous { 1 } else { 16 };
+            let length = if contiguous { MIB * (1 + below(6)) } else { 64 * KIB };
+            lengths.extend(std::iter::repeat_n(length, many));
+        }
+        let file = scattered(lengths);
+        let size = file.extents().iter().map(|e| e.length).sum::<u64>();
+        let mut reads: Vec<_> = (0..1 + below(6))
+            .map(|_| {
+                let at = below(size / MIB) * MIB;
+                read(at, ((1 + below(8)) * 512 * KIB).min(size - at), 1 + below(20) as u32)
+            })
+            .collect();
+        reads.sort_by_key(|read| read.offset);
+        let mut slow: Vec<SlowRange> = Vec::new();
+        for mib in (0..size / MIB).filter(|_| below(3) == 0).collect::<Vec<_>>() {
+            let range = ByteRange::at(mib * MIB, MIB);
+            let fragments: Vec<_> = file.fragments_within(range).collect();
+            let expected_ns = 10_000_000 + 500_000 * fragments.len() as u64;
+            slow.push(SlowRange {
+                range,
+                physical: fragments[0].physical,
+                fragments: fragments.len() as u64,
+                ns: expected_ns * (2 + below(9)),
+                expected_ns,
+                part_bytes: MIB,
+                granularity_bytes: None,
+            });
+        }
+        let policy = [Policy::Gain, Policy::WholeFile, Policy::Fragpicker, Policy::Bypass]
+            [below(4) as usize];
+        let of = |slow: &[SlowRange], budget_bytes| {
+            let mut survey = survey(&file, &reads, &serial());
+            assert_eq!(survey.files[0].put_slow(slow), 0);
+            let settings = Settings {
+                policy,
+                budget_bytes,
+                min_gain_s_per_gib: Some(0.0),
+                ..Settings::default()
+            };
+            make(survey, &settings)
+        };
+        let budget = (1 + below(16)) * MIB;
+        let [all, some, plain] = [of(&slow, None), of(&slow, Some(budget)), of(&[], Some(budget))];
+        for plan in [&all, &some] {
+            let s = &plan.summary;
+            let mut ranges: Vec<_> =
+                plan.files.iter().flat_map(|f| &f.ranges).map(|r| r.range()).collect();
+            ranges.sort_unstable();
+            assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start), "seed {seed}: {s:?}");
+            assert!(s.seconds_saved <= s.seconds_before && s.seconds_after >= 0.0, "seed {seed}");
+        }
+        assert!(some.summary.bytes_to_move <= budget, "seed {seed}");
+        let sum = some.summary.bytes_to_move + some.summary.over_budget_bytes;
+        assert_eq!(sum, all.summary.bytes_to_move.max(some.summary.bytes_to_move), "seed {seed}");
+        let (with, without) = (some.summary.seconds_saved, plain.summary.seconds_saved);
+        assert!(with >= without - 1e-9, "seed {seed}: {policy:?} {with} {without}");
+        changed += u32::from(with > without);
+        displaced += u32::from(some.summary.over_budget_bytes > 0);
+    }
+    assert!(changed > 100 && displaced > 100, "{changed} {displaced}");
+}

@@ -1,6 +1,6 @@
 //! Slow ranges that probes have measured, added to a survey: of the very file that was probed, and only where its data still
-//! is where it was. What was overwritten in place since then does not show; a range that is written anew without need costs a
-//! write, and no byte.
+//! is where it was. What was overwritten in place since then does not show, nor, of a range in several extents, that one behind the first
+//! has moved; a range that is written anew without need costs a write, and no byte.
 
 use super::mounted::Mounts;
 use super::{Collected, WhichSlow};

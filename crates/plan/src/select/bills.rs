@@ -13,7 +13,15 @@ impl Analysed {
     /// costs now, and once all of them are contiguous; with the ways to it, those from it to what stays, and what is lost
     /// in it because it is slow.
     pub fn bills(&self, moves: &[ByteRange]) -> Vec<[Bill; 2]> {
-        let before = self.replays(&self.fragments, moves);
+        self.bills_beside(&[], moves)
+    }
+
+    /// The same where `moved`, which are some of `moves`, are contiguous before as well: what the others save by themselves.
+    pub fn bills_beside(&self, moved: &[ByteRange], moves: &[ByteRange]) -> Vec<[Bill; 2]> {
+        let before = match moved {
+            [] => self.replays(&self.fragments, moves),
+            _ => self.replays(&self.fragments_after(moved), moves),
+        };
         let after = self.replays(&self.fragments_after(moves), moves);
         let ways = self.ways.of_each(moves, &self.costs);
         let both = before.into_iter().zip(after).zip(ways).zip(moves);
