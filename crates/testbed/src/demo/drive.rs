@@ -61,6 +61,11 @@ impl<'a> Drive<'a> {
         self.mounted = Some(MountGuard::mount(&args, &self.mount));
     }
 
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount
+    }
+
     fn unmount(&mut self) {
         unmount(&self.served.node(), &self.mount);
         self.mounted = None;
