@@ -15,28 +15,19 @@ use crate::select::price::Price;
 use crate::select::{self, Analysed, Candidate};
 use fragmend_layout::ByteRange;
 
-/// The chosen candidates, and the bytes of those that the budget left out.
-pub fn choose(files: &[Analysed], between: &Between, settings: &Settings) -> (Vec<Candidate>, u64) {
+/// The chosen candidates.
+pub fn choose(files: &[Analysed], between: &Between, settings: &Settings) -> Vec<Candidate> {
     let budget = settings.budget_bytes;
-    let cut = |all: Vec<Candidate>| (bytes(&all), select::within_budget(all, budget));
-    let (wanted, chosen) = match settings.policy {
-        Policy::Gain => {
-            let chosen = most_time(files, between, budget);
-            let wanted = match budget {
-                Some(_) => bytes(&most_time(files, between, None)),
-                None => bytes(&chosen),
-            };
-            (wanted, chosen)
-        }
-        Policy::WholeFile => cut(select::whole_file::choose(files)),
-        Policy::Bypass => cut(select::bypass::choose(files)),
-        Policy::Fragpicker => cut(select::fragpicker::choose(files)),
-        Policy::Iodp => cut(select::iodp::choose(files, settings.truncated()).0),
+    let all = match settings.policy {
+        Policy::Gain => return most_time(files, between, budget),
+        Policy::WholeFile => select::whole_file::choose(files),
+        Policy::Bypass => select::bypass::choose(files),
+        Policy::Fragpicker => select::fragpicker::choose(files),
+        Policy::Iodp => select::iodp::choose(files, settings.truncated()).0,
         // Chosen by the segments' tables, before files are analysed.
-        Policy::Segments => (0, Vec::new()),
+        Policy::Segments => Vec::new(),
     };
-    let left_out = wanted.saturating_sub(bytes(&chosen));
-    (chosen, left_out)
+    select::within_budget(all, budget)
 }
 
 /// The ranges that save the most time beyond their price.

@@ -8,6 +8,7 @@ use crate::halves;
 use crate::heat;
 use crate::input::{Policy, Settings};
 use crate::requests::Request;
+use crate::select::gain::bytes;
 use crate::select::{Analysed, Candidate, fragpicker, segments};
 use crate::slow::with_slow;
 use crate::unseen;
@@ -24,6 +25,16 @@ pub struct Chosen {
     pub left_to_chance: bool,
 }
 
+/// What a policy wants within the budget, with what is slow.
+fn wanted(analysed: &[Analysed], between: &Between, settings: &Settings) -> Vec<Candidate> {
+    with_slow(analysed, choose(analysed, between, settings), settings.budget_bytes)
+}
+
+/// The same settings without their budget; `None` if they have none.
+fn unlimited(settings: &Settings) -> Option<Settings> {
+    settings.budget_bytes.map(|_| Settings { budget_bytes: None, ..settings.clone() })
+}
+
 impl Chosen {
     /// What of `files` files moves out of segments.
     pub fn of_segments(choice: segments::Choice, files: usize) -> Self {
@@ -34,8 +45,10 @@ impl Chosen {
     /// Chooses by the counts of files.
     fn by_counts(analysed: &mut [Analysed], between: &Between, settings: &Settings) -> Self {
         let cold = fragpicker::cool(analysed, settings.hot_fraction);
-        let chosen = choose(analysed, between, settings);
-        let (ranges, over_budget_bytes) = with_slow(analysed, chosen, settings.budget_bytes);
+        let ranges = wanted(analysed, between, settings);
+        let over_budget_bytes = unlimited(settings).map_or(0, |settings| {
+            bytes(&wanted(analysed, between, &settings)).saturating_sub(bytes(&ranges))
+        });
         Self { ranges, over_budget_bytes, cold, left_to_chance: false }
     }
 
@@ -68,10 +81,8 @@ impl Chosen {
         let by_savings = settings.policy == Policy::Gain;
         let by_counts = |analysed: &mut [Analysed]| {
             let chosen = Self::by_counts(analysed, between, settings);
-            let unlimited = settings.budget_bytes.filter(|_| by_savings);
-            let unlimited = unlimited.map(|_| Settings { budget_bytes: None, ..settings.clone() });
-            let wanted = unlimited
-                .map(|settings| with_slow(analysed, choose(analysed, between, &settings), None).0);
+            let unlimited = unlimited(settings).filter(|_| by_savings);
+            let wanted = unlimited.map(|settings| wanted(analysed, between, &settings));
             let rival = heat::rival(analysed, &chosen.ranges, &chosen.cold, settings);
             (chosen, How { by_savings, wanted, rival, place_bytes })
         };

@@ -13,7 +13,7 @@
 //! move that covers a slow range cures it, whoever has chosen it. What no policy has chosen, and pays for itself, is added
 //! ([`with_slow`]).
 
-use crate::choose::by_file;
+use crate::choose::{by_file, saved_ns};
 use crate::fragments::Bill;
 use crate::make::LONGEST_RANGE;
 use crate::outlook::Outlook;
@@ -92,13 +92,13 @@ pub struct Losses {
     places: Vec<[u64; 2]>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Loss {
     at: SlowRange,
     /// From the first byte of it that is read to the last; empty where none is. What moves of the rest cures nothing.
     read: ByteRange,
-    /// Nanoseconds of elapsed time.
-    ns: f64,
+    /// Nanoseconds of elapsed time that reads of each of its parts lose.
+    parts_ns: Vec<f64>,
     /// The same with each read issued when the one before is done.
     alone_ns: f64,
 }
@@ -107,7 +107,38 @@ impl Loss {
     /// Of a range of which nothing is read.
     fn unread(at: SlowRange) -> Self {
         let read = ByteRange::at(at.range.start, 0);
-        Self { at, read, ns: 0.0, alone_ns: 0.0 }
+        let parts_ns = vec![0.0; at.range.len().div_ceil(at.part_bytes) as usize];
+        Self { at, read, parts_ns, alone_ns: 0.0 }
+    }
+
+    /// Its parts that a range touches, as far as they are read: which ones, and what is read of each.
+    fn parts(&self, range: ByteRange) -> impl Iterator<Item = (usize, ByteRange)> + use<> {
+        let SlowRange { range: all, part_bytes, .. } = self.at;
+        let (touched, read) = (self.read.intersect(range), self.read);
+        let first = (touched.start.max(all.start) - all.start) / part_bytes;
+        let end = (touched.end.max(all.start) - all.start).div_ceil(part_bytes);
+        let part = move |n| ByteRange::at(all.start + n * part_bytes, part_bytes).intersect(read);
+        let parts = if touched.is_empty() { 0..0 } else { first..end };
+        parts.map(move |n| (n as usize, part(n)))
+    }
+
+    /// Nanoseconds that its reads lose.
+    fn ns(&self) -> f64 {
+        self.parts_ns.iter().sum()
+    }
+
+    /// Nanoseconds that its reads lose in a range.
+    fn in_range(&self, range: ByteRange) -> f64 {
+        let share = |part: ByteRange| part.intersect(range).len() as f64 / part.len().max(1) as f64;
+        self.parts(range).map(|(n, part)| self.parts_ns[n] * share(part)).sum()
+    }
+
+    /// Adds what a read of `range` loses in it.
+    fn lose(&mut self, range: ByteRange, ns: f64) {
+        let range = self.at.range.intersect(range);
+        for (n, part) in self.parts(range) {
+            self.parts_ns[n] += ns * part.intersect(range).len() as f64 / range.len().max(1) as f64;
+        }
     }
 
     /// Adds what a read of `range` touches.
@@ -151,16 +182,12 @@ impl Losses {
 
     /// Nanoseconds of one replay as the file is.
     fn now_ns(&self) -> u128 {
-        self.losses.iter().map(|loss| loss.ns.round() as u128).sum()
+        self.losses.iter().map(|loss| loss.ns().round() as u128).sum()
     }
 
     /// Nanoseconds of one replay that are lost in a range.
     fn in_range(&self, range: ByteRange) -> u128 {
-        let part = |loss: &Loss| {
-            let of = loss.read;
-            loss.ns * of.intersect(range).len() as f64 / of.len().max(1) as f64
-        };
-        self.within(range).map(part).sum::<f64>().round() as u128
+        self.within(range).map(|loss| loss.in_range(range)).sum::<f64>().round() as u128
     }
 
     /// Nanoseconds of one replay once `moves` (sorted, disjoint) were written anew.
@@ -227,7 +254,7 @@ pub fn weigh(file: &Analysed) -> Losses {
         for loss in touched {
             let ns = loss.at.lost_ns(bytes(loss)) * often;
             loss.alone_ns += ns;
-            loss.ns += ns * together / lost;
+            loss.lose(r.range, ns * together / lost);
         }
     });
     Losses { losses, places: file.slow.places.clone() }
@@ -278,23 +305,26 @@ fn left(file: &Analysed, moves: &[ByteRange]) -> Vec<ByteRange> {
     left.into_iter().flat_map(|range| range.steps(LONGEST_RANGE)).collect()
 }
 
-/// What a policy has chosen, with the slow ranges that are worth the price of their device; and how many bytes the budget
-/// leaves out, if it has left out `over` so far. Where not all fits, what saves most for its bytes comes first.
+/// What a policy has chosen within the budget, with the slow ranges that are worth the price of their device. Where not all fits, what
+/// saves most for its bytes comes first; or first what was chosen, if more is saved so.
 pub fn with_slow(
     files: &[Analysed],
-    (mut chosen, over): (Vec<Candidate>, u64),
+    mut chosen: Vec<Candidate>,
     budget: Option<u64>,
-) -> (Vec<Candidate>, u64) {
+) -> Vec<Candidate> {
     if files.iter().all(|file| file.slow.is_empty()) {
-        return (chosen, over);
+        return chosen;
     }
-    chosen.extend(worth(files, &chosen, |file| file.costs.price));
-    let all = bytes(&chosen);
-    if budget.is_none_or(|budget| all <= budget) {
-        return (chosen, over);
+    let mut slow = worth(files, &chosen, |file| file.costs.price);
+    if budget.is_none_or(|budget| bytes(&chosen) + bytes(&slow) <= budget) {
+        chosen.append(&mut slow);
+        return chosen;
     }
-    let mut saved = Vec::new();
-    for (index, (file, moves)) in files.iter().zip(by_file(files.len(), &chosen)).enumerate() {
+    let place = |c: &Candidate| (c.file, c.range);
+    let is_slow = |c: &Candidate| slow.binary_search_by_key(&place(c), place).is_ok();
+    let all: Vec<Candidate> = chosen.iter().chain(&slow).copied().collect();
+    let mut saved = Vec::with_capacity(all.len());
+    for (index, (file, moves)) in files.iter().zip(by_file(files.len(), &all)).enumerate() {
         for (range, [now, then]) in moves.iter().zip(file.bills(&moves)) {
             let ns = now.ns.saturating_sub(then.ns);
             let per_gib = (ns << 30) / u128::from(range.len().max(1));
@@ -302,7 +332,10 @@ pub fn with_slow(
         }
     }
     saved.sort_unstable_by_key(|(saved, c)| (*saved, c.file, c.range));
-    let fit = within_budget(saved.into_iter().map(|(_, c)| c).collect(), budget);
-    let out = all - bytes(&fit);
-    (fit, over + out)
+    let densest: Vec<Candidate> = saved.into_iter().map(|(_, c)| c).collect();
+    let rest = densest.iter().copied().filter(is_slow);
+    let chosen_first = within_budget(chosen.into_iter().chain(rest).collect(), budget);
+    let densest_first = within_budget(densest, budget);
+    let saved = |moves: &[Candidate]| saved_ns(files, moves);
+    if saved(&chosen_first) > saved(&densest_first) { chosen_first } else { densest_first }
 }

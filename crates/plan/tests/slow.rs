@@ -190,6 +190,20 @@ fn what_nobody_reads_of_a_slow_range_stays() {
     assert_eq!(read_to(MIB - 100).files[0].ranges[0].length, 4 * MIB);
 }
 
+/// What is promised of a part of a slow range is what its own reads lose.
+#[test]
+fn what_is_read_often_at_one_end_of_a_slow_range_is_lost_there() {
+    let file = scattered([64 * MIB]);
+    let reads = [read(0, MIB, 1), read(60 * MIB, MIB, 1000)];
+    let within = |budget| plan(surveyed(&file, &reads, &[slow(0, 64, 5)]), 0.0, budget);
+    let all = within(None);
+    assert!(near(all.summary.seconds_saved, 1001.0 * 0.004), "{:?}", all.summary);
+    // The budget has space for an eighth of it.
+    let some = within(Some(8 * MIB));
+    assert_eq!(ranges(&some), [(56, 5, Some(120))]);
+    assert!(near(some.summary.seconds_saved, 4.0), "{:?}", some.summary);
+}
+
 #[test]
 fn other_reads_in_flight_hide_a_part_of_it() {
     let file = scattered([48 * MIB]);

@@ -42,18 +42,23 @@ pub(crate) fn none_seen(compare: &mut Compare, file: &OwnedFd) -> Result<(), Ski
     none_in(compare, file, all, || Instant::now() < until)
 }
 
-/// The first offset outside of the pages of `range` at which the page cache has data that the disk has refused, as far
-/// as [`LOOKING`] allows. `None` also where that is not known: another program is writing there, or the disk cannot be
-/// read there.
+/// An offset outside of `range` at which the page cache has data that the disk has refused, as far as [`LOOKING`] allows.
+/// `None` also where that is not known: another program is writing there, the disk cannot be read there, or, where blocks are
+/// smaller than pages, it is in the page where the range ends, in which the disk has refused a part of the range as well.
 pub(crate) fn elsewhere(file: &OwnedFd, range: ByteRange) -> Option<u64> {
     let until = Instant::now() + LOOKING;
-    let pages = range.align_outward(rustix::param::page_size() as u64);
-    [0..pages.start, pages.end..i64::MAX as u64].into_iter().find_map(
-        |part| match Compare::default().range(file, part, || Instant::now() < until) {
-            Ok(Same::No(at, _)) => Some(at),
+    let page = rustix::param::page_size() as u64;
+    let last = range.end / page * page;
+    let behind = range.end.next_multiple_of(page);
+    // Whole pages are compared, and the first byte that differs is found: a page of which only a part is in the range is looked at
+    // by itself, so that what differs in the range hides no other page.
+    let parts = [0..range.start, last..range.end, behind..i64::MAX as u64];
+    parts.into_iter().find_map(|part| {
+        match Compare::default().range(file, part, || Instant::now() < until) {
+            Ok(Same::No(at, _)) => Some(at).filter(|at| !(range.start..range.end).contains(at)),
             _ => None,
-        },
-    )
+        }
+    })
 }
 
 /// As [`none_in`] around a range, as far as dropping its pages may drop others; only while `go_on` returns true.
@@ -143,9 +148,30 @@ mod tests {
     use super::*;
     use fragmend_crash::refusing::{REFUSED, RefusingDisk};
     use fragmend_sys::mapping::Mapping;
-    use fragmend_testbed::file_system::EXT4;
+    use fragmend_testbed::file_system::{EXT4, EXT4_1K};
     use std::fs::File;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Blocks are smaller than pages: one beside the range, in the page where it begins or ends, is outside of it.
+    #[test]
+    fn loop_what_the_disk_refused_in_a_page_of_the_range_is_elsewhere() {
+        const KIB: u64 = 1 << 10;
+        let range = ByteRange { start: 17 * KIB, end: 39 * KIB };
+        for (at, found) in [(16, true), (17, false), (38, false), (39, true), (60, true)] {
+            let disk = RefusingDisk::new(&EXT4_1K, 128 << 20, 64 * KIB, |_| ());
+            disk.refuse_data();
+            let file = File::options().read(true).write(true).open(disk.path()).unwrap();
+            disk.write_first(&file, at * KIB, KIB as usize);
+            let expected = found.then_some(at * KIB);
+            assert_eq!(elsewhere(&OwnedFd::from(file), range), expected, "{at} KiB");
+            if !found {
+                // Nor does that hide what is refused behind it.
+                let file = File::options().read(true).write(true).open(disk.path()).unwrap();
+                disk.write_first(&file, 60 * KIB, KIB as usize);
+                assert_eq!(elsewhere(&OwnedFd::from(file), range), Some(60 * KIB), "{at} KiB");
+            }
+        }
+    }
 
     /// The disk refuses what is written, and more is written: a direct read fails, and there are dirty pages.
     #[test]

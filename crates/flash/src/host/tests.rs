@@ -240,6 +240,10 @@ fn requests_of_programs_reach_the_drive_in_the_order_of_time() {
     let path = HostPath { queue_depth: 1, ..path };
     let (sent, _) = together(&path, vec![vec![call(0)], vec![call(1000)]]);
     assert!(sent.windows(2).all(|two| two[1].0 >= two[0].0 + 1000), "{sent:?}");
+    // The one that has waited longest is next: neither program's requests wait for all of the other's.
+    let starts: Vec<u32> = sent.iter().map(|(_, start)| *start).collect();
+    let by_turns: Vec<u32> = (0..8).flat_map(|n| [n * 10, 1000 + n * 10]).collect();
+    assert_eq!(starts, by_turns);
 }
 
 #[test]

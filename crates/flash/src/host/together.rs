@@ -1,6 +1,7 @@
 //! Programs that read side by side, each on a processor of its own. The requests of all of them reach the drive
 //! in the order of time, also where calls overlap: a call of one program does not keep the others' requests
-//! waiting until it has issued its last one.
+//! waiting until it has issued its last one. Of those that wait for a slot of the queue, the one that has waited
+//! longest gets it, as in the kernel (lib/sbitmap.c).
 
 use super::{Host, HostPath, Slots, reads};
 use crate::command::{Command, Completion, Refused, Units};
@@ -56,6 +57,8 @@ impl Device for Outbox {
 struct Program<'a, C> {
     host: Host<'a, Outbox>,
     calls: C,
+    /// Before this time no slot of the queue is free for it.
+    waits_until: u64,
     /// When each request of the present call that the drive has is done.
     ends: Vec<u64>,
 }
@@ -75,10 +78,13 @@ impl<D: Device + ?Sized> Queue<'_, D> {
 }
 
 impl<C: Iterator<Item = Vec<Units>>> Program<'_, C> {
-    /// When it submits its next request or, if it has no more, when its call is done.
-    fn next_at(&self) -> u64 {
+    /// When it submits its next request or, if it has no more, when its call is done; and since when it is ready for that.
+    fn next_at(&self) -> (u64, u64) {
         let done = || self.ends.iter().copied().fold(self.host.now, u64::max);
-        self.host.device.commands.front().map_or_else(done, |(at, _)| *at)
+        match self.host.device.commands.front() {
+            Some((ready, _)) => (self.waits_until.max(*ready), *ready),
+            None => (done(), done()),
+        }
     }
 
     /// Submits its next request or, if it has no more, ends its call and begins the next one; returns whether
@@ -88,14 +94,15 @@ impl<C: Iterator<Item = Vec<Units>>> Program<'_, C> {
         queue: &mut Queue<'_, D>,
         pause_ns: u64,
     ) -> Result<bool, Refused> {
-        if let Some((at, command)) = self.host.device.commands.front_mut() {
-            let free_at = queue.slots.free_at(*at);
-            if free_at > *at {
+        let (at, _) = self.next_at();
+        if let Some((_, command)) = self.host.device.commands.front() {
+            let free_at = queue.slots.free_at(at);
+            if free_at > at {
                 // Others' requests may come before that.
-                *at = free_at;
+                self.waits_until = free_at;
                 return Ok(true);
             }
-            self.ends.push(queue.submit(*at, command)?);
+            self.ends.push(queue.submit(at, command)?);
             self.host.device.commands.pop_front();
             return Ok(true);
         }
@@ -128,8 +135,10 @@ pub fn read_together<D: Device + ?Sized>(
     let (unit_bytes, units) = (device.unit_bytes(), device.units());
     let outbox = |_| Outbox { unit_bytes, units, commands: VecDeque::new() };
     let mut outboxes: Vec<Outbox> = programs.iter().map(outbox).collect();
-    let program =
-        |(outbox, calls)| Program { host: Host::new(path, outbox, start), calls, ends: Vec::new() };
+    let program = |(outbox, calls)| {
+        let host = Host::new(path, outbox, start);
+        Program { host, calls, waits_until: start, ends: Vec::new() }
+    };
     let mut running: Vec<_> = outboxes.iter_mut().zip(programs).map(program).collect();
     let mut queue = Queue { device, slots: Slots::new(path.queue_depth) };
     let mut end = start;
