@@ -9,6 +9,7 @@ use crate::worst::WorstFile;
 use fragmend_apply::Summary as Moved;
 use fragmend_layout::printable;
 use fragmend_plan::Summary;
+use fragmend_report::scan::NEGLIGIBLE;
 use fragmend_report::{Unit, human};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -147,13 +148,20 @@ fn of_scan(scan: &ScanPart) -> String {
             of(t.files, "file", "files")
         );
     }
-    format!(
-        "{} of {} are fragmented, in {} where {} would do; whether that costs time, a scan alone cannot say.",
+    let f = &t.figures;
+    let fragmented = format!(
+        "{} of {} are fragmented; all are in {}, where {} would do",
         count(t.fragmented_files),
         of(t.files, "file", "files"),
-        of(t.figures.extents, "extent", "extents"),
-        count(t.figures.ideal_extents)
-    )
+        of(f.extents, "extent", "extents"),
+        count(f.ideal_extents)
+    );
+    if t.saved_share() < NEGLIGIBLE {
+        return format!(
+            "{fragmented}: leave them as they are, unless one that is read much is among the worst."
+        );
+    }
+    format!("{fragmented}. Whether that costs time, a scan alone cannot say.")
 }
 
 fn of_drive(report: &PageReport) -> Option<String> {

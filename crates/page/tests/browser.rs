@@ -476,7 +476,7 @@ fn the_same_documents_make_the_same_page() {
     let all = files();
     assert_eq!(
         scanned(&all),
-        "3 of 4 files are fragmented, in 228 extents where 4 would do; whether that costs time, a scan alone cannot say."
+        "3 of 4 files are fragmented; all are in 228 extents, where 4 would do. Whether that costs time, a scan alone cannot say."
     );
     assert_eq!(scanned(&all[2..3]), "None of 1 file is fragmented: leave them as they are.");
     assert!(page(&Inputs::default()).0.answer.sentence.starts_with("The inputs say nothing"));

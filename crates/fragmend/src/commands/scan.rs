@@ -13,7 +13,7 @@ use fragmend_layout::{
     Log2Histogram, PathText, ScannedLayout, SkipReason, printable, printable_path, schema,
     shell_word,
 };
-use fragmend_report::scan::{ScanFigures, ScanFile, ScanTotals, Skipped, Step};
+use fragmend_report::scan::{NEGLIGIBLE, ScanFigures, ScanFile, ScanTotals, Skipped, Step};
 use fragmend_scan::{
     FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files,
     measure_with,
@@ -289,7 +289,7 @@ fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
     let (requests, share) = text::saved(totals);
     if totals.fragmented_files == 0 || requests == 0 {
         ui.note("Nothing needs doing.");
-    } else if share < text::NEGLIGIBLE {
+    } else if share < NEGLIGIBLE {
         ui.note(format_args!(
             "Leave it, unless one hot file is among the worst: \
              fragmend record -o trace.parquet {path}"

@@ -191,7 +191,7 @@ pub fn profile() -> Value {
                 "interval_ns": one / depth.min(8) }));
         }
     }
-    let interval = |n: u64| json!({ "distance_bytes": n * 65536, "mb_per_second": if n % 8 == 0 { 90.0 } else { 700.0 } });
+    let interval = |n: u64| json!({ "distance_bytes": n * 65536, "mb_per_second": if n.is_multiple_of(8) { 90.0 } else { 700.0 } });
     json!({
         "profile_version": 1,
         "device": { "name": "nvme0n1", "kind": "flash", "identity": null, "partition_start_bytes": null },
