@@ -6,7 +6,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench lab concurrency soak fuzz mutate waits generate check-generated fmt clippy clean
+.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -19,6 +19,12 @@ demo: ## See it work: one database on two simulated drives; on one it pays to me
 	@scripts/prerequisites demo
 	$(CARGO) build --release --bin fragmend --bin demo
 	@scripts/as-root $(binaries)/demo
+
+pictures: ## Take the pictures in docs/pictures, of reports of a run of the demo
+	@scripts/prerequisites test
+	$(CARGO) build --release --bin fragmend --bin pictures
+	@mkdir -p docs/pictures
+	@scripts/as-root $(binaries)/pictures docs/pictures
 
 test: ## Run every test, and print what each tried; most need root and loop devices
 	@scripts/prerequisites test

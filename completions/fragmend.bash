@@ -40,6 +40,9 @@ _fragmend() {
             fragmend,recover)
                 cmd="fragmend__subcmd__recover"
                 ;;
+            fragmend,report)
+                cmd="fragmend__subcmd__report"
+                ;;
             fragmend,scan)
                 cmd="fragmend__subcmd__scan"
                 ;;
@@ -66,6 +69,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__help,recover)
                 cmd="fragmend__subcmd__help__subcmd__recover"
+                ;;
+            fragmend__subcmd__help,report)
+                cmd="fragmend__subcmd__help__subcmd__report"
                 ;;
             fragmend__subcmd__help,scan)
                 cmd="fragmend__subcmd__help__subcmd__scan"
@@ -128,7 +134,7 @@ _fragmend() {
 
     case "${cmd}" in
         fragmend)
-            opts="-q -h -V --json --quiet --help --version scan record plan apply auto probe recover lab help"
+            opts="-q -h -V --json --quiet --help --version scan record plan apply auto probe report recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -234,7 +240,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help)
-            opts="scan record plan apply auto probe recover lab help"
+            opts="scan record plan apply auto probe report recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -416,6 +422,20 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__recover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__report)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -868,6 +888,28 @@ _fragmend() {
                     ;;
                 --prefer)
                     COMPREPLY=($(compgen -W "file record" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__report)
+            opts="-o -q -h --output --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

@@ -51,6 +51,12 @@ pub enum Command {
     /// intervals show the die allocation granularity and the stripe, if they can be told. The result is kept as the
     /// profile of the drive. Of a file, ranges are listed that are in one extent and yet slow.
     Probe(commands::probe::Args),
+    /// One HTML page of scans, plans, receipts, profiles and results of the lab
+    ///
+    /// It begins with the answer in a sentence, and has the map of each file system, the files that cost most with their
+    /// extents, the curve of time saved against bytes written, prediction beside measurement, receipts, free space, and what
+    /// reads cost on the device, as far as the inputs have them.
+    Report(commands::report::Args),
     /// Put back what an interrupted `--engine rewrite` left unfinished
     Recover(commands::recover::Args),
     /// Repeat the papers' experiments on simulated drives, or run a load of your own on one

@@ -78,6 +78,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
         Command::Auto(args) => commands::auto::run(&args, &ui),
         Command::Probe(args) => commands::probe::run(&args, &ui),
         Command::Recover(args) => commands::recover::run(&args, &ui),
+        Command::Report(args) => commands::report::run(&args, &ui),
         Command::Lab(args) => commands::lab::run(&args, &ui),
     };
     match result {

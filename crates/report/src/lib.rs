@@ -24,5 +24,5 @@ pub mod slow;
 pub mod unit;
 pub mod wear;
 
-pub use figures::{Figure, figures, table};
+pub use figures::{Column, Figure, columns, figures, table};
 pub use unit::{Unit, human};

@@ -25,6 +25,7 @@
 //! | [`replay`] | fixed lists of requests, direct or buffered |
 //! | [`noted`] | a trace that the reader itself writes |
 //! | [`columns`] | a trace as any Parquet reader sees it |
+//! | [`browser`] | a headless Chromium, driven as its developer tools do |
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
 //! | [`tools`] | fragmend itself, filefrag and sha256sum as functions |
@@ -38,6 +39,7 @@
 
 pub mod aging;
 pub mod bench;
+pub mod browser;
 pub mod cleanup;
 pub mod columns;
 pub mod concurrency;

@@ -95,6 +95,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("apply-event", schema_of::<fragmend_apply::Event>()),
         ("probe", schema_of::<fragmend_report::probe::ProbeReport>()),
         ("profile-file", schema_of::<fragmend_device::profile::Profile>()),
+        ("report", schema_of::<fragmend_page::PageReport>()),
         ("recover", schema_of::<fragmend_report::recover::RecoverReport>()),
         ("lab-list", schema_of::<fragmend_lab::catalog::Catalog>()),
         ("lab-run", schema_of::<fragmend_lab::experiment::Report>()),

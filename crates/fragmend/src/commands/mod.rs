@@ -7,6 +7,7 @@ pub mod plan;
 pub mod probe;
 pub mod record;
 pub mod recover;
+pub mod report;
 pub mod scan;
 pub mod surveys;
 pub mod timed;

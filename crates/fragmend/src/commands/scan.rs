@@ -13,7 +13,7 @@ use fragmend_layout::{
     Log2Histogram, PathText, ScannedLayout, SkipReason, printable, printable_path, schema,
     shell_word,
 };
-use fragmend_report::scan::{ScanFigures, ScanFile, ScanTotals, Skipped, Step};
+use fragmend_report::scan::{NEGLIGIBLE, ScanFigures, ScanFile, ScanTotals, Skipped, Step};
 use fragmend_scan::{
     FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files,
     measure_with,
@@ -71,6 +71,55 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if args.layouts && !ui.json {
         return Err(Usage("--layouts is for --json".into()).into());
     }
+    let mut out = BufWriter::with_capacity(1 << 16, ui.out());
+    let scanned = match scan(args, ui.json, &mut out, ui) {
+        Ok(scanned) => scanned,
+        Err(error) => {
+            // No half document: what is still in the buffer is discarded.
+            drop(out.into_parts());
+            return Err(error);
+        }
+    };
+    out.flush()?;
+    let Scanned { totals, failed } = scanned;
+    if totals.files > 0 {
+        suggest(ui, args, &totals);
+    }
+    Ok(args.check.exit(totals.fragmented_files > 0) | Exit::FAILED.when(failed))
+}
+
+/// The document of a scan of these paths with layouts, for another verb, and whether some of it failed.
+///
+/// # Errors
+/// As the verb.
+pub fn document(paths: &[PathBuf], ui: &Ui) -> anyhow::Result<(Vec<u8>, bool)> {
+    let args = Args {
+        paths: paths.to_vec(),
+        top: 0,
+        cross_file_systems: false,
+        source: SourceArg::Auto,
+        layouts: true,
+        check: Check { check: false },
+    };
+    let mut out = Vec::new();
+    let Scanned { failed, .. } = scan(&args, true, &mut out, ui)?;
+    Ok((out, failed))
+}
+
+/// What a scan came to, beside what it has written.
+struct Scanned {
+    totals: Totals,
+    /// Whether some paths could not be scanned.
+    failed: bool,
+}
+
+/// Scans, and writes a document or a page of text.
+fn scan(
+    args: &Args,
+    json: bool,
+    out: &mut (impl Write + Send),
+    ui: &Ui,
+) -> anyhow::Result<Scanned> {
     let bar = ui.progress(None, "{spinner} {pos} files found");
     let options = WalkOptions { across: args.cross_file_systems };
     let tree = files(&args.paths, &options, &|n| bar.inc(n))?;
@@ -80,8 +129,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     let bar = ui.progress(Some(tree.entries().len() as u64), "{bar:30} {pos}/{len} files {eta}");
     let mut found = Kept { top: args.top, ..Kept::default() };
-    let mut out = BufWriter::with_capacity(1 << 16, ui.out());
-    if ui.json {
+    if json {
         let version = schema::DOCUMENT;
         write!(out, "{{\"schema_version\":{version},\"command\":\"scan\",\"files\":[")?;
     }
@@ -89,23 +137,16 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let measured = measure_with(&tree, args.source.into(), args.layouts, |batch| {
         bar.inc((batch.files.len() + batch.skips.len()) as u64);
         found.take(&tree, batch);
-        if ui.json {
+        if json {
             for (at, file) in batch.files.iter().enumerate() {
                 out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
                 let layout = batch.layouts.get(at).cloned();
-                serde_json::to_writer(&mut out, &scan_file(&tree, file, layout))?;
+                serde_json::to_writer(&mut *out, &scan_file(&tree, file, layout))?;
             }
         }
         Ok(())
     });
-    let totals = match measured {
-        Ok(totals) => totals,
-        Err(error) => {
-            // No half document: what is still in the buffer is discarded.
-            drop(out.into_parts());
-            return Err(unwrap_sink(error));
-        }
-    };
+    let totals = measured.map_err(unwrap_sink)?;
     bar.finish_and_clear();
 
     for name in found.without_layouts() {
@@ -120,16 +161,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ui.warn(&error);
         errors.push(error);
     }
-    if ui.json {
-        finish_json(&mut out, &tree, &totals, &found, &errors)?;
+    if json {
+        finish_json(out, &tree, &totals, &found, &errors)?;
     } else if tree.failed().len() < args.paths.len() {
-        text::write(&mut out, &tree, &totals, &mut found)?;
+        text::write(out, &tree, &totals, &mut found)?;
     }
-    out.flush()?;
-    if totals.files > 0 {
-        suggest(ui, args, &totals);
-    }
-    Ok(args.check.exit(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
+    Ok(Scanned { totals, failed: !errors.is_empty() })
 }
 
 /// Unwraps an error of the output, so that a closed pipe is recognized.
@@ -252,7 +289,7 @@ fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
     let (requests, share) = text::saved(totals);
     if totals.fragmented_files == 0 || requests == 0 {
         ui.note("Nothing needs doing.");
-    } else if share < text::NEGLIGIBLE {
+    } else if share < NEGLIGIBLE {
         ui.note(format_args!(
             "Leave it, unless one hot file is among the worst: \
              fragmend record -o trace.parquet {path}"

@@ -2,6 +2,7 @@
 
 use super::{Kept, scan_totals};
 use fragmend_layout::{Log2Histogram, printable_path};
+use fragmend_report::scan::NEGLIGIBLE;
 use fragmend_report::{Unit, figures, human, table};
 use fragmend_scan::{FileMeasures, Totals, Tree};
 use std::io::{self, Write};
@@ -66,9 +67,6 @@ fn write_histogram(out: &mut impl Write, title: &str, histogram: &Log2Histogram)
     }
     Ok(())
 }
-
-/// Below this share of requests, fragmentation hardly matters.
-pub(super) const NEGLIGIBLE: f64 = 0.01;
 
 /// Requests that mending everything would save, and their share of all.
 pub(super) fn saved(totals: &Totals) -> (u64, f64) {
