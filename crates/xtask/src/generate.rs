@@ -96,6 +96,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("probe", schema_of::<fragmend_report::probe::ProbeReport>()),
         ("profile-file", schema_of::<fragmend_device::profile::Profile>()),
         ("recover", schema_of::<fragmend_report::recover::RecoverReport>()),
+        ("watch-event", schema_of::<fragmend_watch::Event>()),
         ("lab-list", schema_of::<fragmend_lab::catalog::Catalog>()),
         ("lab-run", schema_of::<fragmend_lab::experiment::Report>()),
         ("lab-compare", schema_of::<fragmend_lab::compare::report::Comparison>()),
