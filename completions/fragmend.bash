@@ -46,6 +46,9 @@ _fragmend() {
             fragmend,scan)
                 cmd="fragmend__subcmd__scan"
                 ;;
+            fragmend,watch)
+                cmd="fragmend__subcmd__watch"
+                ;;
             fragmend__subcmd__help,apply)
                 cmd="fragmend__subcmd__help__subcmd__apply"
                 ;;
@@ -75,6 +78,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__help,scan)
                 cmd="fragmend__subcmd__help__subcmd__scan"
+                ;;
+            fragmend__subcmd__help,watch)
+                cmd="fragmend__subcmd__help__subcmd__watch"
                 ;;
             fragmend__subcmd__help__subcmd__lab,compare)
                 cmd="fragmend__subcmd__help__subcmd__lab__subcmd__compare"
@@ -450,6 +456,20 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__scan)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__watch)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -932,6 +952,28 @@ _fragmend() {
                     ;;
                 --source)
                     COMPREPLY=($(compgen -W "auto fiemap bulk" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__watch)
+            opts="-q -h --policy --store --once --check --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --policy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

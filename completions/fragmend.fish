@@ -36,6 +36,7 @@ complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record,
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "probe" -d 'Measure what reading a device costs, and how its flash is organized; reads only'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "report" -d 'One HTML page of scans, plans, receipts, profiles and results of the lab'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "watch" -d 'Record and plan again and again, advise, and move what a policy permits, within a daily budget'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l top -d 'How many of the worst files the text lists; JSON has them all' -r
@@ -152,6 +153,13 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l dry-run -d
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l policy -d 'What is watched, what may move and when, and how much may be written; TOML' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l store -d 'Where the daemon remembers; made, with its directory, for its owner alone' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l once -d 'Record once, plan, move what may move now, and end: for timers'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l check -d 'Check the policy, and print what it means'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and not __fish_seen_subcommand_from list run compare drive serve help" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and not __fish_seen_subcommand_from list run compare drive serve help" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and not __fish_seen_subcommand_from list run compare drive serve help" -s h -l help -d 'Print help'

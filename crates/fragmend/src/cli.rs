@@ -59,6 +59,12 @@ pub enum Command {
     Report(commands::report::Args),
     /// Put back what an interrupted `--engine rewrite` left unfinished
     Recover(commands::recover::Args),
+    /// Record and plan again and again, advise, and move what a policy permits, within a daily budget
+    ///
+    /// Without a rule that says mode = "move" nothing is moved. What it knows is kept in a store: what was written in the last
+    /// 24 hours, what was moved, which files become fragmented again, and by which program. docs/watch.md describes the policy.
+    /// SIGHUP reads it again; SIGINT and SIGTERM end the daemon at the next safe point.
+    Watch(commands::watch::Args),
     /// Repeat the papers' experiments on simulated drives, or run a load of your own on one
     Lab(commands::lab::Args),
 }

@@ -60,6 +60,11 @@ impl Recording {
         Ok(Self { options, file, kept })
     }
 
+    /// How it is recorded, to be changed before that: what it may cost, and the memory for it.
+    pub fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
     /// Records; to be called once.
     ///
     /// # Errors
@@ -80,6 +85,24 @@ impl Recording {
         let order = Some(Order { up_to: MOST_ORDERED, cold });
         let everything = Filter { order, turns: true, ..Filter::default() };
         Ok(fragmend_trace::read_open(&self.file, &self.options.output, &everything)?)
+    }
+
+    /// The same where memory is short: equal accesses are counted once if what missed the page cache was recorded.
+    ///
+    /// # Errors
+    /// As [`trace`](Self::trace).
+    pub fn counted_trace(&self) -> Result<Trace, Error> {
+        let order = Some(Order { up_to: MOST_ORDERED, cold: false });
+        let filter = Filter { fold_if_misses: true, order, turns: true, ..Filter::default() };
+        Ok(fragmend_trace::read_open(&self.file, &self.options.output, &filter)?)
+    }
+
+    /// Shows every access to `visit`, with its process, in the order of the trace.
+    ///
+    /// # Errors
+    /// As [`trace`](Self::trace).
+    pub fn each_event(&self, visit: &mut dyn FnMut(&fragmend_trace::Event)) -> Result<(), Error> {
+        Ok(fragmend_trace::each_event(&self.file, &self.options.output, visit)?)
     }
 
     /// What was read from the device and written, without its order.

@@ -34,6 +34,7 @@
 //! | [`ata`] | the logs of an ATA drive (`SG_IO`) |
 //! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
 //! | [`bpf_stats`] | counting the run time of BPF programs (`BPF_ENABLE_STATS`) |
+//! | [`capabilities`] | dropping privileges for good (`capset(2)`, `prctl(2)`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`writeback`] | writing out what is dirty now, and waiting for that alone |
@@ -62,6 +63,7 @@ pub mod bpf_table;
 pub mod btrfs;
 pub mod bulkstat;
 pub mod cache;
+pub mod capabilities;
 pub mod claim;
 pub mod clone;
 pub mod dedupe;

@@ -11,3 +11,4 @@ pub mod report;
 pub mod scan;
 pub mod surveys;
 pub mod timed;
+pub mod watch;

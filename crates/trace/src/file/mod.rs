@@ -7,6 +7,7 @@
 //! | [`names`] | paths and command names, and how long paths are looked up ([`budget`]) |
 //! | [`counts`] | counts files that are no longer kept |
 //! | [`reader`] | a file to accesses per file, in parallel |
+//! | [`events`] | a file row by row, with the process of each access |
 //! | [`join`] | what was decoded, joined file by file |
 //! | [`order`] | which accesses reach a device, and follow each other there |
 //! | [`turns`] | which ranges accesses stand for where places took turns |
@@ -20,6 +21,7 @@ mod bounds;
 mod budget;
 mod checksum;
 mod counts;
+mod events;
 mod join;
 mod names;
 mod order;
@@ -30,3 +32,5 @@ pub mod text;
 mod thrift;
 mod turns;
 pub mod writer;
+
+pub use events::each_event;
