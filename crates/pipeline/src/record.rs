@@ -1,9 +1,9 @@
 //! The first stage: which threads read and write what.
 
-use crate::survey::MOST_ORDERED;
+use crate::survey::{self, MOST_ORDERED};
 use crate::{Error, Event, Observer};
 use fragmend_sys::output::{self, Audience, Output};
-use fragmend_trace::record::{Options, Summary};
+use fragmend_trace::record::{Options, Rolled, Rolling, Summary};
 use fragmend_trace::{Existing, Filter, Op, Order, Trace, TraceError};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,26 @@ pub fn record(options: &Options, stop: &AtomicBool, observe: &Observer) -> Resul
         observe(Event::Recorded(progress));
     });
     Ok(recorded?)
+}
+
+/// Records until `stop` is set, and reports what was accessed each `period`, without loading and attaching the recorder anew.
+/// What reaches a device stays in its order where one of the file systems is on a device that seeks.
+///
+/// `report` must return soon, as that of [`fragmend_trace::record::rolling`], which says more.
+///
+/// # Errors
+/// As [`record`].
+pub fn rolling(
+    options: &Options,
+    period: Duration,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(Rolled),
+) -> Result<(), Error> {
+    let seeks = |path: &PathBuf| {
+        survey::device(path).is_ok_and(|device| !device.profile.cost.seeks().is_empty())
+    };
+    let rolling = Rolling { period, ordered: options.paths.iter().any(seeks) };
+    Ok(fragmend_trace::record::rolling(options, rolling, stop, report)?)
 }
 
 /// A recording whose trace is read again, perhaps several times: from the file that was written, whatever another

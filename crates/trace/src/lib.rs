@@ -18,6 +18,7 @@ mod sampling;
 pub use error::TraceError;
 pub use event::Event;
 pub use file::each_event;
+pub use file::joined::Joined;
 pub use file::reader::{Filter, Order, Trace, is_trace, read, read_meta, read_open};
 pub use file::writer::{Existing, FindPath, TraceWriter};
 pub use fragmend_layout::{Access, FileAccesses, ObservedLoad, ObservedRequests, Op, Recorded};
