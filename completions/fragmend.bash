@@ -140,7 +140,7 @@ _fragmend() {
 
     case "${cmd}" in
         fragmend)
-            opts="-q -h -V --json --quiet --help --version scan record plan apply auto probe report recover lab help"
+            opts="-q -h -V --json --quiet --help --version scan record plan apply auto probe report recover watch lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -246,7 +246,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help)
-            opts="scan record plan apply auto probe report recover lab help"
+            opts="scan record plan apply auto probe report recover watch lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

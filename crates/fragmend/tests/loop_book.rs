@@ -79,6 +79,7 @@ pages! {
     loop_planning: "docs/planning.md",
     loop_probe: "docs/probe.md",
     loop_serve: "docs/serve.md",
+    loop_report_page: "docs/report.md",
     loop_lab: "crates/lab/README.md",
 }
 
