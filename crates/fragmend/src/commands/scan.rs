@@ -1,8 +1,9 @@
 //! `fragmend scan`: how fragmented files are, where, and whether it matters.
 //!
 //! Read-only. The `scan` crate walks and measures; here are the options, and the two renderings: a
-//! page of text ([`text`]), or a JSON document that is written file by file.
+//! page of text ([`text`]), or a JSON document that is written file by file; and free space ([`free`]).
 
+mod free;
 mod text;
 
 use crate::exit::{Exit, Usage};
@@ -37,7 +38,11 @@ pub struct Args {
     /// Where layouts come from
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     source: SourceArg,
-    /// Write where each file's data is, too (`layout`), which the lab reads; with --json only
+    /// Show the free space of each file system, too: how long its runs are
+    #[arg(long)]
+    free: bool,
+    /// Write where each file's data is, too (`layout`), which the lab reads, and what is free and metadata (`spaces`); with
+    /// --json only
     #[arg(long)]
     layouts: bool,
     /// What the exit status says
@@ -108,28 +113,46 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     };
     bar.finish_and_clear();
 
-    for name in found.without_layouts() {
-        let error = format!(
-            "{name} does not report where files are (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
-        );
-        ui.warn(&error);
-        errors.push(error);
-    }
-    if totals.files == 0 && totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
-        let error = "none of the files may be read by this user: run as root".to_owned();
-        ui.warn(&error);
-        errors.push(error);
-    }
+    unread(&totals, &found).into_iter().for_each(|error| fail(ui, &mut errors, error));
     if ui.json {
-        finish_json(&mut out, &tree, &totals, &found, &errors)?;
+        finish_json(&mut out, &tree, &totals, &found)?;
+        if args.free || args.layouts {
+            free::write_json(&mut out, &tree, args, ui, &mut errors)?;
+        }
+        write!(out, ",\n\"errors\":")?;
+        serde_json::to_writer(&mut out, &errors)?;
+        writeln!(out, "}}")?;
     } else if tree.failed().len() < args.paths.len() {
         text::write(&mut out, &tree, &totals, &mut found)?;
+        if args.free {
+            free::write_text(&mut out, &tree, ui, &mut errors)?;
+        }
     }
     out.flush()?;
     if totals.files > 0 {
         suggest(ui, args, &totals);
     }
     Ok(args.check.exit(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
+}
+
+/// What of all files could not be read at all.
+fn unread(totals: &Totals, found: &Kept) -> Vec<String> {
+    let without = found.without_layouts().map(|name| {
+        format!(
+            "{name} does not report where files are (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
+        )
+    });
+    let mut errors: Vec<String> = without.collect();
+    if totals.files == 0 && totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
+        errors.push("none of the files may be read by this user: run as root".into());
+    }
+    errors
+}
+
+/// Shows an error that does not end the scan, and keeps it for the document.
+fn fail(ui: &Ui, errors: &mut Vec<String>, error: String) {
+    ui.warn(&error);
+    errors.push(error);
 }
 
 /// Unwraps an error of the output, so that a closed pipe is recognized.
@@ -216,14 +239,8 @@ fn steps(histogram: &Log2Histogram) -> Vec<Step> {
     histogram.steps().map(|(from_bytes, count)| Step { from_bytes, count }).collect()
 }
 
-/// The rest of the document, after the files.
-fn finish_json(
-    out: &mut impl Write,
-    tree: &Tree,
-    totals: &Totals,
-    found: &Kept,
-    errors: &[String],
-) -> io::Result<()> {
+/// What comes after the files, up to what was skipped.
+fn finish_json(out: &mut impl Write, tree: &Tree, totals: &Totals, found: &Kept) -> io::Result<()> {
     write!(out, "\n],\n\"totals\":")?;
     serde_json::to_writer(&mut *out, &scan_totals(totals))?;
     write!(out, ",\n\"frag_size_distribution\":")?;
@@ -239,9 +256,7 @@ fn finish_json(
         let skipped = Skipped { path, path_shortened, reason, code };
         serde_json::to_writer(&mut *out, &skipped)?;
     }
-    write!(out, "],\n\"errors\":")?;
-    serde_json::to_writer(&mut *out, errors)?;
-    writeln!(out, "}}")
+    write!(out, "]")
 }
 
 fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
