@@ -90,7 +90,8 @@ fn loop_subvolumes_have_one_space() {
         report.files.iter().map(|file| file.layout.as_ref().unwrap().device).collect();
     let space = space(report);
     let mut told = [vec![space.device], space.further_devices].concat();
-    (devices.sort_unstable(), told.sort_unstable());
+    devices.sort_unstable();
+    told.sort_unstable();
     assert_eq!((devices.len(), devices), (2, told));
 }
 
