@@ -4,6 +4,7 @@
 //! The subcommand writes [`ScanReport`] as a stream, file by file, because there may be millions of files;
 //! the structure here describes the whole stream, and its schema is generated from it.
 
+use fragmend_known::Known;
 use fragmend_layout::{Measures, PathText, ScannedLayout, SkipReason, SpaceRun};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,9 @@ pub struct ScanFile {
     /// Its figures.
     #[serde(flatten)]
     pub figures: ScanFigures,
+    /// What it is to its program, where that is known; looked for where a file has more extents than necessary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Known>,
     /// Where its data is, with `--layouts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<ScannedLayout>,

@@ -46,6 +46,7 @@ pub use error::{Cause, ScanError};
 pub use fiemap::layout_of;
 pub use filesystem::FileSystem;
 pub use measure::{FileMeasures, MeasuredBatch, Totals, measure, measure_with};
+pub use open::Opener;
 pub use space::{FoundSpace, NotKnown, space};
 pub use tree::{Entry, SkippedEntry, Tree};
 pub use walk::{WalkOptions, files};

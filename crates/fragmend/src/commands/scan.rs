@@ -1,15 +1,17 @@
 //! `fragmend scan`: how fragmented files are, where, and whether it matters.
 //!
 //! Read-only. The `scan` crate walks and measures; here are the options, and the two renderings: a
-//! page of text ([`text`]), or a JSON document that is written file by file; and free space ([`free`]).
+//! page of text ([`text`]), or a JSON document that is written file by file; free space ([`free`]), and what is known of files ([`programs`]).
 
 mod free;
+mod programs;
 mod text;
 
 use crate::exit::{Exit, Usage};
 use crate::options::Check;
 use crate::ui::Ui;
 use clap::ValueEnum;
+use fragmend_known::Known;
 use fragmend_layout::{
     Log2Histogram, PathText, ScannedLayout, SkipReason, printable, printable_path, schema,
     shell_word,
@@ -19,6 +21,7 @@ use fragmend_scan::{
     FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files,
     measure_with,
 };
+use programs::Programs;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -90,7 +93,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         let version = schema::DOCUMENT;
         write!(out, "{{\"schema_version\":{version},\"command\":\"scan\",\"files\":[")?;
     }
-    let mut first = true;
+    let (mut first, mut programs) = (true, Programs::default());
     let measured = measure_with(&tree, args.source.into(), args.layouts, |batch| {
         bar.inc((batch.files.len() + batch.skips.len()) as u64);
         found.take(&tree, batch);
@@ -98,7 +101,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             for (at, file) in batch.files.iter().enumerate() {
                 out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
                 let layout = batch.layouts.get(at).cloned();
-                serde_json::to_writer(&mut out, &scan_file(&tree, file, layout))?;
+                let known = programs.known(&tree, file);
+                serde_json::to_writer(&mut out, &scan_file(&tree, file, known, layout))?;
             }
         }
         Ok(())
@@ -123,7 +127,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         serde_json::to_writer(&mut out, &errors)?;
         writeln!(out, "}}")?;
     } else if tree.failed().len() < args.paths.len() {
-        text::write(&mut out, &tree, &totals, &mut found)?;
+        text::write(&mut out, &tree, &totals, &mut found, &mut programs)?;
         if args.free {
             free::write_text(&mut out, &tree, ui, &mut errors)?;
         }
@@ -216,11 +220,17 @@ fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
     format!("{} ({})", printable_path(fs.label()), fs.type_name)
 }
 
-fn scan_file(tree: &Tree, file: &FileMeasures, layout: Option<ScannedLayout>) -> ScanFile {
+fn scan_file(
+    tree: &Tree,
+    file: &FileMeasures,
+    known: Option<Known>,
+    layout: Option<ScannedLayout>,
+) -> ScanFile {
     ScanFile {
         path: PathText::from(tree.path(&file.entry).as_path()),
         path_shortened: !tree.has_whole_path(&file.entry),
         figures: ScanFigures::new(file.bytes, &file.measures),
+        known,
         layout,
     }
 }
