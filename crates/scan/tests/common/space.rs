@@ -70,7 +70,7 @@ pub fn follows_allocation(image: &Image) {
     let path = image.path().join("new");
     fs::write(&path, vec![9; BYTES]).unwrap();
     let during = space_of(image);
-    let layout = fragmend_scan::layout_of(&fs::File::open(&path).unwrap()).unwrap();
+    let layout = fragmend_scan::layout_of(fs::File::open(&path).unwrap()).unwrap();
     let placed: Vec<ByteRange> = layout.extents().iter().map(placed).collect();
     assert_eq!(placed.iter().map(|at| at.len()).sum::<u64>(), BYTES as u64);
     for at in &placed {
