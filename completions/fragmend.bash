@@ -940,7 +940,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__scan)
-            opts="-q -h --top --cross-file-systems --source --layouts --check --json --quiet --help"
+            opts="-q -h --top --cross-file-systems --source --free --layouts --check --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -44,7 +44,8 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Wh
 fiemap\t'Open every file and ask the kernel (FIEMAP)'
 bulk\t'Read ext4\'s inode tables from the block device, or the reverse mapping of an XFS; needs root'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Enter other file systems mounted below a path'
-complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l layouts -d 'Write where each file\'s data is, too (`layout`), which the lab reads; with --json only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l free -d 'Show the free space of each file system, too: how long its runs are'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l layouts -d 'Write where each file\'s data is, too (`layout`), which the lab reads, and what is free and metadata (`spaces`); with --json only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l check -d 'Put the result into the exit status: it contains 2 if something could be improved'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d 'No progress and no hints; results and errors only'

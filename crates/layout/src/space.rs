@@ -2,7 +2,7 @@
 //!
 //! Addresses are those of [`Extent::physical`](crate::Extent::physical): bytes of the device, on Btrfs of its logical
 //! address space. What is in no run holds data of files, or something of which the file system does not report what
-//! it is.
+//! it is; on Btrfs it may also be an address behind which there is no device any more.
 
 use crate::{ByteRange, Log2Histogram};
 use schemars::JsonSchema;
@@ -60,6 +60,23 @@ pub struct FreeSpace {
     pub bytes_by_length: Log2Histogram,
 }
 
+impl FreeSpace {
+    /// Adds a run of this length.
+    pub fn add(&mut self, length: u64) {
+        self.bytes += length;
+        self.runs += 1;
+        self.longest_bytes = self.longest_bytes.max(length);
+        self.lengths.record(length);
+        self.bytes_by_length.record_many(length, length);
+    }
+
+    /// Bytes in runs of at least this length, which is a power of two.
+    pub fn bytes_in_runs_from(&self, length: u64) -> u64 {
+        let long = self.bytes_by_length.steps().filter(|(from, _)| *from >= length);
+        long.map(|(_, bytes)| bytes).sum()
+    }
+}
+
 impl Space {
     /// Its free runs.
     pub fn free_runs(&self) -> impl Iterator<Item = ByteRange> + '_ {
@@ -69,13 +86,7 @@ impl Space {
     /// How its free space is divided.
     pub fn free(&self) -> FreeSpace {
         let mut free = FreeSpace::default();
-        for length in self.free_runs().map(ByteRange::len) {
-            free.bytes += length;
-            free.runs += 1;
-            free.longest_bytes = free.longest_bytes.max(length);
-            free.lengths.record(length);
-            free.bytes_by_length.record_many(length, length);
-        }
+        self.free_runs().for_each(|run| free.add(run.len()));
         free
     }
 }
@@ -97,5 +108,6 @@ mod tests {
         assert_eq!((free.bytes, free.runs, free.longest_bytes), (12288, 2, 8192));
         assert_eq!(free.lengths.steps().collect::<Vec<_>>(), [(4096, 1), (8192, 1)]);
         assert_eq!(free.bytes_by_length.steps().collect::<Vec<_>>(), [(4096, 4096), (8192, 8192)]);
+        assert_eq!([4096, 8192, 16384].map(|from| free.bytes_in_runs_from(from)), [12288, 8192, 0]);
     }
 }

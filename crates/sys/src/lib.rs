@@ -10,7 +10,7 @@
 //! | [`move_ext`] | exchanging blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
 //! | [`clone`] | sharing any bytes between two files, for tests (`FICLONERANGE`) |
-//! | [`btrfs`] | Btrfs: subvolumes, extents of a file, recompressing (`BTRFS_IOC_DEFRAG_RANGE`) |
+//! | [`btrfs`] | Btrfs: subvolumes, extents of a file, block groups and free space (`BTRFS_IOC_TREE_SEARCH`), recompressing (`BTRFS_IOC_DEFRAG_RANGE`) |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`bulkstat`] | XFS: inodes by their numbers (`XFS_IOC_BULKSTAT`) |
 //! | [`swapext`] | XFS: swapping whole files (`XFS_IOC_SWAPEXT`) |

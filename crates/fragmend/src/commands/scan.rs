@@ -1,14 +1,17 @@
 //! `fragmend scan`: how fragmented files are, where, and whether it matters.
 //!
 //! Read-only. The `scan` crate walks and measures; here are the options, and the two renderings: a
-//! page of text ([`text`]), or a JSON document that is written file by file.
+//! page of text ([`text`]), or a JSON document that is written file by file; free space ([`free`]), and what is known of files ([`programs`]).
 
+mod free;
+mod programs;
 mod text;
 
 use crate::exit::{Exit, Usage};
 use crate::options::Check;
 use crate::ui::Ui;
 use clap::ValueEnum;
+use fragmend_known::Known;
 use fragmend_layout::{
     Log2Histogram, PathText, ScannedLayout, SkipReason, printable, printable_path, schema,
     shell_word,
@@ -18,6 +21,7 @@ use fragmend_scan::{
     FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files,
     measure_with,
 };
+use programs::Programs;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -37,7 +41,11 @@ pub struct Args {
     /// Where layouts come from
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     source: SourceArg,
-    /// Write where each file's data is, too (`layout`), which the lab reads; with --json only
+    /// Show the free space of each file system, too: how long its runs are
+    #[arg(long)]
+    free: bool,
+    /// Write where each file's data is, too (`layout`), which the lab reads, and what is free and metadata (`spaces`); with
+    /// --json only
     #[arg(long)]
     layouts: bool,
     /// What the exit status says
@@ -98,6 +106,7 @@ pub fn document(paths: &[PathBuf], ui: &Ui) -> anyhow::Result<(Vec<u8>, bool)> {
         top: 0,
         cross_file_systems: false,
         source: SourceArg::Auto,
+        free: false,
         layouts: true,
         check: Check { check: false },
     };
@@ -133,7 +142,7 @@ fn scan(
         let version = schema::DOCUMENT;
         write!(out, "{{\"schema_version\":{version},\"command\":\"scan\",\"files\":[")?;
     }
-    let mut first = true;
+    let (mut first, mut programs) = (true, Programs::default());
     let measured = measure_with(&tree, args.source.into(), args.layouts, |batch| {
         bar.inc((batch.files.len() + batch.skips.len()) as u64);
         found.take(&tree, batch);
@@ -141,7 +150,8 @@ fn scan(
             for (at, file) in batch.files.iter().enumerate() {
                 out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
                 let layout = batch.layouts.get(at).cloned();
-                serde_json::to_writer(&mut *out, &scan_file(&tree, file, layout))?;
+                let known = programs.known(&tree, file);
+                serde_json::to_writer(&mut *out, &scan_file(&tree, file, known, layout))?;
             }
         }
         Ok(())
@@ -149,24 +159,42 @@ fn scan(
     let totals = measured.map_err(unwrap_sink)?;
     bar.finish_and_clear();
 
-    for name in found.without_layouts() {
-        let error = format!(
-            "{name} does not report where files are (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
-        );
-        ui.warn(&error);
-        errors.push(error);
-    }
-    if totals.files == 0 && totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
-        let error = "none of the files may be read by this user: run as root".to_owned();
-        ui.warn(&error);
-        errors.push(error);
-    }
+    unread(&totals, &found).into_iter().for_each(|error| fail(ui, &mut errors, error));
     if json {
-        finish_json(out, &tree, &totals, &found, &errors)?;
+        finish_json(out, &tree, &totals, &found)?;
+        if args.free || args.layouts {
+            free::write_json(out, &tree, args, ui, &mut errors)?;
+        }
+        write!(out, ",\n\"errors\":")?;
+        serde_json::to_writer(&mut *out, &errors)?;
+        writeln!(out, "}}")?;
     } else if tree.failed().len() < args.paths.len() {
-        text::write(out, &tree, &totals, &mut found)?;
+        text::write(out, &tree, &totals, &mut found, &mut programs)?;
+        if args.free {
+            free::write_text(out, &tree, ui, &mut errors)?;
+        }
     }
     Ok(Scanned { totals, failed: !errors.is_empty() })
+}
+
+/// What of all files could not be read at all.
+fn unread(totals: &Totals, found: &Kept) -> Vec<String> {
+    let without = found.without_layouts().map(|name| {
+        format!(
+            "{name} does not report where files are (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
+        )
+    });
+    let mut errors: Vec<String> = without.collect();
+    if totals.files == 0 && totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
+        errors.push("none of the files may be read by this user: run as root".into());
+    }
+    errors
+}
+
+/// Shows an error that does not end the scan, and keeps it for the document.
+fn fail(ui: &Ui, errors: &mut Vec<String>, error: String) {
+    ui.warn(&error);
+    errors.push(error);
 }
 
 /// Unwraps an error of the output, so that a closed pipe is recognized.
@@ -230,11 +258,17 @@ fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
     format!("{} ({})", printable_path(fs.label()), fs.type_name)
 }
 
-fn scan_file(tree: &Tree, file: &FileMeasures, layout: Option<ScannedLayout>) -> ScanFile {
+fn scan_file(
+    tree: &Tree,
+    file: &FileMeasures,
+    known: Option<Known>,
+    layout: Option<ScannedLayout>,
+) -> ScanFile {
     ScanFile {
         path: PathText::from(tree.path(&file.entry).as_path()),
         path_shortened: !tree.has_whole_path(&file.entry),
         figures: ScanFigures::new(file.bytes, &file.measures),
+        known,
         layout,
     }
 }
@@ -253,14 +287,8 @@ fn steps(histogram: &Log2Histogram) -> Vec<Step> {
     histogram.steps().map(|(from_bytes, count)| Step { from_bytes, count }).collect()
 }
 
-/// The rest of the document, after the files.
-fn finish_json(
-    out: &mut impl Write,
-    tree: &Tree,
-    totals: &Totals,
-    found: &Kept,
-    errors: &[String],
-) -> io::Result<()> {
+/// What comes after the files, up to what was skipped.
+fn finish_json(out: &mut impl Write, tree: &Tree, totals: &Totals, found: &Kept) -> io::Result<()> {
     write!(out, "\n],\n\"totals\":")?;
     serde_json::to_writer(&mut *out, &scan_totals(totals))?;
     write!(out, ",\n\"frag_size_distribution\":")?;
@@ -276,9 +304,7 @@ fn finish_json(
         let skipped = Skipped { path, path_shortened, reason, code };
         serde_json::to_writer(&mut *out, &skipped)?;
     }
-    write!(out, "],\n\"errors\":")?;
-    serde_json::to_writer(&mut *out, errors)?;
-    writeln!(out, "}}")
+    write!(out, "]")
 }
 
 fn suggest(ui: &Ui, args: &Args, totals: &Totals) {

@@ -1,5 +1,6 @@
 //! The page of text that `fragmend scan` prints: worst files, totals, distributions, a verdict.
 
+use super::programs::Programs;
 use super::{Kept, scan_totals};
 use fragmend_layout::{Log2Histogram, printable_path};
 use fragmend_report::scan::NEGLIGIBLE;
@@ -13,11 +14,13 @@ pub(super) fn write(
     tree: &Tree,
     totals: &Totals,
     found: &mut Kept,
+    programs: &mut Programs,
 ) -> io::Result<()> {
     found.settle();
     if !found.worst.is_empty() {
         writeln!(out, "Worst files, by the requests that a sequential read could save:\n")?;
         writeln!(out, "{}\n", worst_table(tree, &found.worst))?;
+        programs.write(out, tree, &found.worst)?;
     }
     writeln!(out, "All files:\n")?;
     writeln!(out, "{}", table(&figures(&scan_totals(totals))))?;
