@@ -74,6 +74,16 @@ fn binaries_of_both_architectures_scan_alike() {
     assert_eq!(scan[0], scan[1]);
 }
 
+/// One seed yields one result, on any machine.
+#[test]
+fn binaries_of_both_architectures_repeat_an_experiment_to_the_byte() {
+    let [here, there] = ARCHITECTURES.map(|(arch, _)| {
+        finish(fragmend(arch).args(["lab", "run", "D-fig7", "--json"])).expect(&[0])
+    });
+    assert!(here.contains("\"experiment\":\"D-fig7\""), "{here}");
+    assert_eq!(here, there);
+}
+
 /// Runs a script of `packaging/` on the binaries, and returns the directory with what it has made.
 fn made(args: &[&str]) -> TempDir {
     let out = scratch::directory("packages");
