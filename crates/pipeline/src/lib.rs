@@ -21,6 +21,7 @@ mod apply;
 mod drives;
 mod error;
 mod event;
+mod foreground;
 pub mod measure;
 pub mod plan_file;
 mod record;

@@ -49,17 +49,24 @@ impl Pace for Batch<'_, '_> {
 
     fn pause(&mut self, file: &mut dyn Underway, bytes: u64, took: Duration) -> Result<(), Skip> {
         let stop = self.run.stop;
-        let pacer = self.run.pacer(self.device);
-        let until = pacer.due(bytes, took) + pacer.now();
+        self.run.pacer(self.device).worked(bytes, took);
+        let mut kept_out = Duration::ZERO;
         loop {
-            let left = until.saturating_sub(pacer.now());
-            if left > pace::SHORT {
-                file.let_others_in()?;
-            }
-            pacer.pause(left.min(pace::SHORT), stop);
-            if left <= pace::SHORT || stop.load(Ordering::Relaxed) {
+            let pacer = self.run.pacer(self.device);
+            let left = pacer.due();
+            if left.is_zero() || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            if left > pace::SHORT {
+                file.let_others_in()?;
+            } else if kept_out >= pace::SHORT {
+                file.let_waiting_in()?;
+                kept_out = Duration::ZERO;
+            }
+            let pacer = self.run.pacer(self.device);
+            let (since, part) = (pacer.now(), left.min(pace::SHORT));
+            pacer.pause(part, stop);
+            kept_out += pacer.now() - since;
         }
     }
 
