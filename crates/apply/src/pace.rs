@@ -52,8 +52,6 @@ const YIELD: u32 = 8;
 /// The longest such pause, however slow the device has become under their load: a program that waits for a file does
 /// not notice so short a one. After a longer one, programs that wait are let in.
 pub(crate) const SHORT: Duration = Duration::from_millis(10);
-/// How long to wait before looking again whether others bear the next step.
-const LOOK: Duration = Duration::from_millis(2);
 /// The longest time without moves that may be made up for: there is no burst after a stop, a suspended machine
 /// or many files that were left alone.
 const CREDIT: Duration = Duration::from_millis(250);
@@ -66,10 +64,8 @@ pub struct Pacer<'a> {
     pacing: Pacing,
     /// Number of the device.
     device: u64,
-    /// When the next byte may move, where a rate was given, or the waits of others are not known.
+    /// When the next byte may move, where a rate was given.
     next: Duration,
-    /// When the last step ended.
-    ended: Duration,
     presence: Presence<'a>,
     /// What is known of the waits of others, once others were seen.
     known: Option<Result<Controller, String>>,
@@ -83,7 +79,7 @@ impl<'a> Pacer<'a> {
         let now = environment.now();
         let presence = Presence::new(environment, device);
         let (known, paused) = (None, Duration::ZERO);
-        Self { environment, pacing, device, next: now, ended: now, presence, known, paused }
+        Self { environment, pacing, device, next: now, presence, known, paused }
     }
 
     /// From now on what this process reads comes from this device, and not from another one.
@@ -96,35 +92,20 @@ impl<'a> Pacer<'a> {
         self.environment.now()
     }
 
-    /// Notes a step of `bytes` that lasted `busy` and has just ended.
-    pub fn worked(&mut self, bytes: u64, busy: Duration) {
-        self.ended = self.now();
-        match self.pacing.rate {
-            Rate::Unlimited => {}
-            Rate::BytesPerSecond(rate) => {
-                let from = self.next.max(self.ended.saturating_sub(CREDIT));
-                self.next = from + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
-            }
-            Rate::Yielding => self.next = self.ended + (busy * YIELD).min(SHORT),
-        }
-    }
-
-    /// How long to wait before it is asked again, or the next step begins if that is no time.
-    pub fn due(&mut self) -> Duration {
-        let (now, ended) = (self.now(), self.ended);
+    /// How long to pause after a step of `bytes` that lasted `busy` and has just ended.
+    pub fn due(&mut self, bytes: u64, busy: Duration) -> Duration {
         match self.pacing.rate {
             Rate::Unlimited => Duration::ZERO,
-            Rate::BytesPerSecond(_) => self.next.saturating_sub(now),
+            Rate::BytesPerSecond(rate) => {
+                let now = self.now();
+                let from = self.next.max(now.saturating_sub(CREDIT));
+                self.next = from + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+                self.next.saturating_sub(now)
+            }
             Rate::Yielding if !self.presence.look() => Duration::ZERO,
             Rate::Yielding => match self.control() {
-                Some(control) => {
-                    if control.goes_on(now - ended) {
-                        Duration::ZERO
-                    } else {
-                        LOOK
-                    }
-                }
-                None => self.next.saturating_sub(now),
+                Some(control) => control.pause(busy),
+                None => (busy * YIELD).min(SHORT),
             },
         }
     }

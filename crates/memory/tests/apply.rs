@@ -431,8 +431,8 @@ fn others_that_do_not_wait_for_us_are_not_waited_for() {
         summary
     };
     let (unfelt, felt) = (paced(0), paced(2));
-    // Until enough of their requests are known.
-    assert!(unfelt.paused_seconds < 0.02, "{unfelt:?}");
+    // It begins slowly, until enough of their requests are known.
+    assert!(unfelt.paused_seconds < 0.05, "{unfelt:?}");
     assert!(felt.paused_seconds > 5.0 * unfelt.paused_seconds, "{felt:?}");
     assert!(felt.seconds > unfelt.seconds + 0.1, "{felt:?}");
 }

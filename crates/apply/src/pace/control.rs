@@ -5,11 +5,15 @@
 //! of this process in flight beside them; they are measured all the time, so that a foreground that becomes slower by
 //! itself is not taken for a disturbed one.
 //!
-//! Each request of others earns [`TAIL`], and each slow one costs 1: that is the integral of what the set point leaves
-//! over, the *debt*. No step begins while there is a debt. It is bounded on both sides: what was left over is no licence
-//! for a burst, and after [`LONGEST_PAUSE`] a step begins in any case, so that no foreground can stop the run for
-//! good. Steps become shorter while a larger share of the requests beside them is slow, and longer while it is not:
-//! a step that nobody feels is as long as it may be.
+//! Let `a` be the share of slow requests among the undisturbed ones, and `b` that among those beside ours. If a share
+//! `d` of all is beside ours, `a + d (b - a)` of all are slow; so this process may work for a share of
+//! `d = (TAIL - a) / (b - a)` of the time, and all of the time where that is more than 1. Both are estimated from recent
+//! requests and not summed up over the run: in a sum, chance alone becomes a debt that is never paid off. At first a few
+//! slow requests are assumed, so that the run begins slowly. `d` has a lower bound, and so has each pause
+//! an upper one: no foreground stops a run for good, and no stop is followed by a burst, as nothing is saved up.
+//!
+//! Steps become shorter while a larger share of the requests beside them is slow, and longer while it is not: a step
+//! that nobody feels is as long as it may be.
 //!
 //! A pure function of what it is shown: no clock, no system call.
 
@@ -21,12 +25,14 @@ use std::time::Duration;
 const TAIL: f64 = 0.01;
 /// Undisturbed requests that must be known before one is called slow: with fewer there is no 99th percentile.
 const ENOUGH: u64 = 100;
-/// Undisturbed requests that are remembered: with more of them the older ones count half.
+/// Requests that are remembered, undisturbed and beside ours: with more of them the older ones count half.
 const REMEMBERED: u64 = 4096;
-/// Slow requests that may be left over, and that may be owed.
-const MOST_CREDIT: f64 = 2.0;
-const MOST_DEBT: f64 = 64.0;
-/// After a pause of this length a step begins, whatever is owed.
+const REMEMBERED_BESIDE: u64 = 1024;
+/// Requests beside ours that are assumed to have been, and how many of them were slow.
+const ASSUMED: f64 = 16.0;
+const ASSUMED_SLOW: f64 = 1.0;
+/// The least share of the time in which this process works, and the longest pause after a step.
+const LEAST: f64 = 0.02;
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of the first step beside others, and of the shortest.
 const FIRST_STEP: u64 = 64 << 10;
@@ -44,9 +50,8 @@ pub struct Controller {
     tolerance: f64,
     /// What was seen so far.
     seen: Foreground,
-    /// Recent undisturbed requests.
-    undisturbed: Latencies,
-    debt: f64,
+    /// Recent requests.
+    recent: Foreground,
     step: u64,
     /// Requests beside ours since the length of steps was judged, and the slow ones of them.
     beside: u64,
@@ -56,15 +61,8 @@ pub struct Controller {
 impl Controller {
     /// With a tolerance of 0.1, the tail may become a tenth longer. `seen` is what has been counted before.
     pub fn new(tolerance: f64, seen: Foreground) -> Self {
-        Self {
-            tolerance,
-            seen,
-            undisturbed: Latencies::default(),
-            debt: 0.0,
-            step: FIRST_STEP,
-            beside: 0,
-            slow_beside: 0,
-        }
+        let recent = Foreground::default();
+        Self { tolerance, seen, recent, step: FIRST_STEP, beside: 0, slow_beside: 0 }
     }
 
     /// Takes what has been counted by now.
@@ -72,17 +70,11 @@ impl Controller {
         let alone = seen.alone.since(&self.seen.alone);
         let beside = seen.beside.since(&self.seen.beside);
         self.seen = seen;
-        self.undisturbed.add(&alone);
-        if self.undisturbed.count() > REMEMBERED {
-            self.undisturbed.halve();
-        }
+        remember(&mut self.recent.alone, &alone, REMEMBERED);
+        remember(&mut self.recent.beside, &beside, REMEMBERED_BESIDE);
         let Some(most) = self.longest() else { return };
-        let (count, slow) = (beside.count(), beside.above(most));
-        let all = (alone.count() + count) as f64;
-        let owed = (slow + alone.above(most)) as f64 - all * TAIL;
-        self.debt = (self.debt + owed).clamp(-MOST_CREDIT, MOST_DEBT);
-        self.beside += count;
-        self.slow_beside += slow;
+        self.beside += beside.count();
+        self.slow_beside += beside.above(most);
         if self.beside >= JUDGED || self.slow_beside >= SUFFICE {
             let share = self.slow_beside as f64 / self.beside as f64;
             if share > HARD * TAIL {
@@ -94,9 +86,10 @@ impl Controller {
         }
     }
 
-    /// Whether the next step may begin after a pause of this length.
-    pub fn goes_on(&self, paused: Duration) -> bool {
-        paused >= LONGEST_PAUSE || self.longest().is_some() && self.debt <= 0.0
+    /// How long to pause after a step that lasted `busy`.
+    pub fn pause(&self, busy: Duration) -> Duration {
+        let share = self.share();
+        busy.mul_f64((1.0 - share) / share).min(LONGEST_PAUSE)
     }
 
     /// Bytes of the next step, at most `full`.
@@ -105,10 +98,29 @@ impl Controller {
         self.step
     }
 
+    /// The share of the time in which this process may work, above 0 and up to 1.
+    fn share(&self) -> f64 {
+        let Some(most) = self.longest() else { return LEAST };
+        let Foreground { alone, beside } = &self.recent;
+        let undisturbed = alone.above(most) as f64 / alone.count() as f64;
+        let disturbed =
+            (beside.above(most) as f64 + ASSUMED_SLOW) / (beside.count() as f64 + ASSUMED);
+        let (left, each) = (TAIL - undisturbed, disturbed - undisturbed);
+        if each <= left { 1.0 } else { (left / each).max(LEAST) }
+    }
+
     /// Above this a request is slow, in nanoseconds; `None` until enough undisturbed ones are known.
     fn longest(&self) -> Option<u64> {
-        let known = self.undisturbed.count() >= ENOUGH;
-        known
-            .then(|| (self.undisturbed.quantile(1.0 - TAIL) as f64 * (1.0 + self.tolerance)) as u64)
+        let alone = &self.recent.alone;
+        let most = || (alone.quantile(1.0 - TAIL) as f64 * (1.0 + self.tolerance)) as u64;
+        (alone.count() >= ENOUGH).then(most)
+    }
+}
+
+/// Adds what is new to what is remembered.
+fn remember(known: &mut Latencies, new: &Latencies, most: u64) {
+    known.add(new);
+    if known.count() > most {
+        known.halve();
     }
 }

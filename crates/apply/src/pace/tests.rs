@@ -54,8 +54,7 @@ impl Environment for Virtual {
 
 /// What is due after a step of 4 KiB that lasted so long.
 fn due(pacer: &mut Pacer<'_>, busy: Duration) -> Duration {
-    pacer.worked(4096, busy);
-    pacer.due()
+    pacer.due(4096, busy)
 }
 
 const BUSY: Duration = Duration::from_millis(1);
@@ -66,10 +65,7 @@ fn a_stop_is_not_followed_by_a_burst() {
     let world = Virtual::default();
     world.wait(Duration::from_secs(60));
     let mut pacer = world.pacer(Rate::BytesPerSecond(RATE), 0);
-    let mut due = |bytes| {
-        pacer.worked(bytes, Duration::ZERO);
-        pacer.due()
-    };
+    let mut due = |bytes| pacer.due(bytes, Duration::ZERO);
     assert_eq!(due(RATE), Duration::from_secs(1));
     // As if the process had been stopped for that long.
     world.wait(Duration::from_secs(17));

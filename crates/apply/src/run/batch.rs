@@ -49,24 +49,21 @@ impl Pace for Batch<'_, '_> {
 
     fn pause(&mut self, file: &mut dyn Underway, bytes: u64, took: Duration) -> Result<(), Skip> {
         let stop = self.run.stop;
-        self.run.pacer(self.device).worked(bytes, took);
-        let mut kept_out = Duration::ZERO;
+        let is_rated = matches!(self.run.options.rate, pace::Rate::BytesPerSecond(_));
+        let pacer = self.run.pacer(self.device);
+        let mut left = pacer.due(bytes, took);
+        let until = left + pacer.now();
         loop {
-            let pacer = self.run.pacer(self.device);
-            let left = pacer.due();
+            // A pause at a rate may be of any length.
+            if left > pace::SHORT && is_rated {
+                file.let_others_in()?;
+            }
+            pacer.pause(left.min(pace::SHORT), stop);
+            left = until.saturating_sub(pacer.now());
             if left.is_zero() || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            if left > pace::SHORT {
-                file.let_others_in()?;
-            } else if kept_out >= pace::SHORT {
-                file.let_waiting_in()?;
-                kept_out = Duration::ZERO;
-            }
-            let pacer = self.run.pacer(self.device);
-            let (since, part) = (pacer.now(), left.min(pace::SHORT));
-            pacer.pause(part, stop);
-            kept_out += pacer.now() - since;
+            file.let_waiting_in()?;
         }
     }
 
