@@ -34,7 +34,7 @@ pub trait Environment {
 /// How long requests of other programs lasted: reads, and the writes that they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Foreground {
-    /// Those with none of this process in flight at any time.
+    /// Those with none of this process in flight when they began.
     pub alone: Latencies,
     /// Those with one.
     pub beside: Latencies,

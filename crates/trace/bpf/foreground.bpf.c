@@ -1,5 +1,6 @@
 /* What requests of other programs meet at a disk: how long they last, and whether one of this process was in flight
- * beside them.
+ * when they began. Not whether one was at any time until they ended: of the requests that last long by themselves more
+ * would be, and all that is slow would seem to be slow because of this process.
  *
  * A request begins at block_io_start, which runs in the thread that submits it, also where a scheduler or the
  * plug of a thread holds it back, and ends at block_rq_complete. Counted are reads of all other processes, and writes
@@ -40,7 +41,8 @@ struct {
 struct begun {
 	__u64 since_ns;
 	__u32 index;
-	__u32 own;
+	__u16 own;
+	__u16 beside; /* one of this process is in flight already */
 };
 
 /* Requests in flight, by their address. */
@@ -80,10 +82,8 @@ static __always_inline struct foreground *taken_out(__u64 address, struct begun 
 	disk = bpf_map_lookup_elem(&met, &begun->index);
 	if (!disk || bpf_map_delete_elem(&in_flight, &address))
 		return 0;
-	if (begun->own) {
+	if (begun->own)
 		__sync_fetch_and_add(&disk->own_in_flight, -1);
-		disk->own_ended_ns = bpf_ktime_get_ns();
-	}
 	return disk;
 }
 
@@ -120,7 +120,10 @@ int BPF_PROG(on_io_start, struct request *request)
 	if (!begun.own && op == REQ_OP_WRITE && is_kernel_thread())
 		return 0;
 	disk = bpf_map_lookup_elem(&met, &begun.index);
-	if (disk && !bpf_map_update_elem(&in_flight, &address, &begun, BPF_NOEXIST) && begun.own)
+	if (!disk)
+		return 0;
+	begun.beside = disk->own_in_flight > 0;
+	if (!bpf_map_update_elem(&in_flight, &address, &begun, BPF_NOEXIST) && begun.own)
 		__sync_fetch_and_add(&disk->own_in_flight, 1);
 	return 0;
 }
@@ -151,7 +154,7 @@ int BPF_PROG(on_rq_complete, struct request *request, int error, unsigned int by
 	step = step_of(bpf_ktime_get_ns() - begun.since_ns);
 	if (step >= LATENCY_STEPS)
 		return 0;
-	if (disk->own_in_flight > 0 || disk->own_ended_ns > begun.since_ns)
+	if (begun.beside)
 		__sync_fetch_and_add(&disk->beside[step], 1);
 	else
 		__sync_fetch_and_add(&disk->alone[step], 1);

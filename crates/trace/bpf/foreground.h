@@ -18,8 +18,7 @@ struct foreground_config {
 /* What requests of others met at a disk, by how long they lasted. */
 struct foreground {
 	__s64 own_in_flight;
-	__u64 own_ended_ns; /* when the last request of this process ended */
-	__u64 alone[LATENCY_STEPS]; /* with none of this process in flight at any time */
+	__u64 alone[LATENCY_STEPS]; /* with none of this process in flight when they began */
 	__u64 beside[LATENCY_STEPS]; /* with one */
 };
 

@@ -1,5 +1,5 @@
 //! What requests of other programs meet at disks, measured at the block layer's tracepoints: how long each lasted, and
-//! whether one of this process was in flight beside it. The pace goes by that.
+//! whether one of this process was in flight when it began. The pace goes by that.
 //!
 //! Invariants: no request of this process counts as another's; what cannot be measured is an error that says why, and
 //! never a count of 0.
@@ -38,7 +38,6 @@ struct Config {
 #[repr(C)]
 struct Met {
     own_in_flight: i64,
-    own_ended_ns: u64,
     alone: [u64; LATENCY_STEPS],
     beside: [u64; LATENCY_STEPS],
 }
@@ -89,8 +88,8 @@ impl Foreground {
         })
     }
 
-    /// What requests of others have met so far on this disk: those with none of this process in flight at any time,
-    /// and those with one.
+    /// What requests of others have met so far on this disk: those with none of this process in flight when they
+    /// began, and those with one.
     ///
     /// # Errors
     /// The disk is not measured, or the kernel's table cannot be read.

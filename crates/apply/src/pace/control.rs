@@ -1,8 +1,8 @@
 //! The controller: how much of this process's input and output other programs' requests bear.
 //!
 //! The set point is a tail: at most [`TAIL`] of the requests of others may last longer than the time that all but
-//! that share of undisturbed ones stay below, by more than the tolerance. Undisturbed are those that had no request
-//! of this process in flight beside them; they are measured all the time, so that a foreground that becomes slower by
+//! that share of undisturbed ones stay below, by more than the tolerance. Undisturbed are those that found no request
+//! of this process in flight; they are measured all the time, so that a foreground that becomes slower by
 //! itself is not taken for a disturbed one.
 //!
 //! Let `a` be the share of slow requests among the undisturbed ones, and `b` that among those beside ours. If a share
