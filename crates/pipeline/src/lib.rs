@@ -23,6 +23,7 @@ mod apply;
 mod drives;
 mod error;
 mod event;
+mod foreground;
 pub mod measure;
 pub mod places;
 pub mod plan_file;

@@ -49,17 +49,21 @@ impl Pace for Batch<'_, '_> {
 
     fn pause(&mut self, file: &mut dyn Underway, bytes: u64, took: Duration) -> Result<(), Skip> {
         let stop = self.run.stop;
+        let is_rated = matches!(self.run.options.rate, pace::Rate::BytesPerSecond(_));
         let pacer = self.run.pacer(self.device);
-        let until = pacer.due(bytes, took) + pacer.now();
+        let mut left = pacer.due(bytes, took);
+        let until = left + pacer.now();
         loop {
-            let left = until.saturating_sub(pacer.now());
-            if left > pace::SHORT {
+            // A pause at a rate may be of any length.
+            if left > pace::SHORT && is_rated {
                 file.let_others_in()?;
             }
             pacer.pause(left.min(pace::SHORT), stop);
-            if left <= pace::SHORT || stop.load(Ordering::Relaxed) {
+            left = until.saturating_sub(pacer.now());
+            if left.is_zero() || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            file.let_waiting_in()?;
         }
     }
 
