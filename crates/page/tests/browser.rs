@@ -391,7 +391,8 @@ fn hostile_names_are_shown_and_nothing_else() {
         "/srv/a\u{0}b\u{1b}[2J\u{7}\n",
         "/srv/\" onmouseover=\"document.title='pwned'\" x=\"",
         "/srv/${document.title='pwned'}&lt;b&gt;\u{2028}",
-        "/srv/<!--<script>",
+        "/srv/</script x><b>",
+        "/srv/<!--<script x",
     ];
     let file = |(at, name): (usize, &&str)| File {
         path: (*name).to_owned(),
