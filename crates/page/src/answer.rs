@@ -35,7 +35,10 @@ pub struct Answer {
 /// The answer of a report whose other parts are there.
 pub(crate) fn answer(report: &PageReport) -> Answer {
     let plan = report.plans.first();
-    let run = report.runs.iter().find_map(|run| run.summary.as_ref());
+    // A run that has moved nothing leaves the answer to the plan.
+    let moved = |run: &&Moved| run.ranges_moved > 0 && !run.dry_run;
+    let runs = || report.runs.iter().filter_map(|run| run.summary.as_ref());
+    let run = runs().find(moved);
     let scan = report.scans.first();
     let measured = report.measurements.first();
     let sentence = measured
@@ -52,7 +55,7 @@ pub(crate) fn answer(report: &PageReport) -> Answer {
         is_it_bad: is_it_bad(plan, scan),
         which_files: which_files(report),
         what_would_it_cost: cost(plan, run),
-        what_did_it_change: change(run, measured),
+        what_did_it_change: change(run, runs().next().is_some(), measured),
     }
 }
 
@@ -102,12 +105,14 @@ fn of_measurement(part: &MeasurementPart) -> Option<String> {
 }
 
 fn of_run(run: &Moved, plan: Option<&PlanPart>) -> String {
-    if run.dry_run {
-        return "Nothing was moved: it was a dry run.".into();
-    }
     let foreseen = plan.map_or(String::new(), |plan| {
-        let saved = seconds(plan.summary.seconds_saved);
-        format!("; all of the plan is predicted to save {saved} in each replay")
+        let s = &plan.summary;
+        format!(
+            "; all of the plan saves {} of the {} that one replay waits for the device ({}), as predicted",
+            seconds(s.seconds_saved),
+            seconds(s.seconds_before),
+            share(s.seconds_saved, s.seconds_before)
+        )
     });
     format!(
         "{} moved: {} in {} now, before in {}{foreseen}.",
@@ -237,7 +242,7 @@ fn named(file: &WorstFile) -> String {
 }
 
 fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
-    if let Some(run) = run.filter(|run| !run.dry_run) {
+    if let Some(run) = run {
         return format!(
             "{} were written and {} read, in {} of which {} were pauses.",
             bytes(run.written_bytes),
@@ -248,6 +253,9 @@ fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
     }
     let Some(plan) = plan else { return "Not in the inputs: fragmend plan says it.".into() };
     let s = &plan.summary;
+    if s.ranges == 0 {
+        return "Nothing: the plan moves nothing.".into();
+    }
     let wear = s.rated_share.map_or(String::new(), |rated| {
         format!(", {} of what the drive is rated to be written", human(rated, Unit::Share))
     });
@@ -260,11 +268,11 @@ fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
     )
 }
 
-fn change(run: Option<&Moved>, measured: Option<&MeasurementPart>) -> String {
-    let Some(run) = run else { return "Nothing yet: the inputs have no receipts.".into() };
-    if run.dry_run {
-        return "Nothing: it was a dry run.".into();
-    }
+fn change(run: Option<&Moved>, has_run: bool, measured: Option<&MeasurementPart>) -> String {
+    let Some(run) = run else {
+        let none = "Nothing yet: the inputs have no receipts.";
+        return if has_run { "Nothing: no range was moved." } else { none }.into();
+    };
     let times = measured.and_then(|part| part.measurement.measured).map_or_else(
         || " How much time that saves was not measured.".to_owned(),
         |times| {

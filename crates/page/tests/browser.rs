@@ -391,7 +391,8 @@ fn hostile_names_are_shown_and_nothing_else() {
         "/srv/a\u{0}b\u{1b}[2J\u{7}\n",
         "/srv/\" onmouseover=\"document.title='pwned'\" x=\"",
         "/srv/${document.title='pwned'}&lt;b&gt;\u{2028}",
-        "/srv/<!--<script>",
+        "/srv/</script x><b>",
+        "/srv/<!--<script x",
     ];
     let file = |(at, name): (usize, &&str)| File {
         path: (*name).to_owned(),
@@ -478,6 +479,18 @@ fn the_same_documents_make_the_same_page() {
         scanned(&all),
         "3 of 4 files are fragmented; all are in 228 extents, where 4 would do. Whether that costs time, a scan alone cannot say."
     );
+    // A run that moved nothing leaves the answer to the plan, which may be to leave it.
+    let mut inputs = Inputs::default();
+    let nothing = support::events().replace("\"ranges_moved\":2", "\"ranges_moved\":0");
+    let nothing = nothing.replace("\"measurement\":{", "\"unknown\":{");
+    inputs.add("events.jsonl", &nothing).unwrap();
+    let mut plan = support::plan_document();
+    plan["worth"] = false.into();
+    plan["verdict"] = "not worth it: the device does not care".into();
+    inputs.add("plan.json", &plan.to_string()).unwrap();
+    let answer = page(&inputs).0.answer;
+    assert_eq!(answer.sentence, "Leave it as it is: the device does not care.");
+    assert_eq!(answer.what_did_it_change, "Nothing: no range was moved.");
     assert_eq!(scanned(&all[2..3]), "None of 1 file is fragmented: leave them as they are.");
     assert!(page(&Inputs::default()).0.answer.sentence.starts_with("The inputs say nothing"));
 }

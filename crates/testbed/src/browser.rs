@@ -20,6 +20,9 @@ use tempfile::TempDir;
 /// How long an answer or an event may need on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long it may need to end before it is killed.
+const TO_END: Duration = Duration::from_secs(5);
+
 /// No network, no questions, the same pixels everywhere. Root has no right to a sandbox of its own in a container.
 const FLAGS: [&str; 13] = [
     "--headless=new",
@@ -237,6 +240,15 @@ impl Browser {
     pub fn pdf(&mut self) -> Vec<u8> {
         let printed = self.call("Page.printToPDF", &json!({ "printBackground": true }));
         bytes(&printed["data"])
+    }
+}
+
+impl Drop for Browser {
+    /// Its processes write to the directory of their profile until they have ended, which closes the pipe: only then can
+    /// that be removed.
+    fn drop(&mut self) {
+        let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        while self.from.recv_timeout(TO_END).is_ok() {}
     }
 }
 

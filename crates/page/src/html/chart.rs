@@ -9,7 +9,7 @@ use maud::{Markup, html};
 const SIZE: (f64, f64) = (640.0, 260.0);
 /// What is left, right, above and below of the points.
 const LEFT: f64 = 78.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 34.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
 /// The most series that can be told apart.

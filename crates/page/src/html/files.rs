@@ -33,7 +33,7 @@ pub fn section(report: &PageReport) -> Option<Markup> {
     let mut table = Table::new("The files that cost most");
     table.column("file", "");
     if has_parts {
-        table.column("extents, to scale", "Each block is an extent, in the order of the file, and neighbours differ in shade; hatched blocks are several extents each. A bar below marks what is to be moved.");
+        table.column("extents, to scale", "Each block is an extent, in the order of the file, and neighbours differ in shade; low blocks are several extents each. A bar below marks what is to be moved.");
     }
     table.figures(&known);
     for file in &report.files {
@@ -70,8 +70,11 @@ fn drawn(parts: &[FilePart]) -> Markup {
     let (mut shades, mut several, mut marked) =
         ([String::new(), String::new()], String::new(), String::new());
     for (number, part) in parts.iter().enumerate() {
-        let shape = block(part, 0.0, HEIGHT.0);
-        if part.extents > 1 { &mut several } else { &mut shades[number % 2] }.push_str(&shape);
+        if part.extents > 1 {
+            several.push_str(&block(part, HEIGHT.0 / 2.0, HEIGHT.0));
+        } else {
+            shades[number % 2].push_str(&block(part, 0.0, HEIGHT.0));
+        }
         if part.to_move {
             marked.push_str(&block(part, HEIGHT.0 + 1.0, HEIGHT.1));
         }

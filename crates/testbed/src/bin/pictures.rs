@@ -6,13 +6,34 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A picture: its name, the drive, the size of the window, whether it is dark, the section that it begins with.
-const PICTURES: [(&str, &str, (u32, u32), bool, &str); 4] = [
-    ("report-light", "microsd", (1200, 1150), false, "answer"),
-    ("report-dark", "microsd", (1200, 1150), true, "answer"),
-    ("report-not-worth-it", "nvme-b", (1200, 700), false, "answer"),
-    ("report-phone", "microsd", (390, 844), true, "answer"),
+/// A picture of a report.
+struct Picture {
+    name: &'static str,
+    drive: &'static str,
+    /// Size of the window.
+    size: (u32, u32),
+    dark: bool,
+    /// The section that it begins with; the first one has the head of the page above it.
+    section: &'static str,
+}
+
+const PICTURES: [Picture; 5] = [
+    picture("report-light", "microsd", (1200, 1180), false, "answer"),
+    picture("report-dark", "microsd", (1200, 1180), true, "answer"),
+    picture("report-files", "microsd", (1200, 760), false, "files"),
+    picture("report-not-worth-it", "nvme-b", (1200, 420), false, "answer"),
+    picture("report-phone", "microsd", (390, 844), true, "answer"),
 ];
+
+const fn picture(
+    name: &'static str,
+    drive: &'static str,
+    size: (u32, u32),
+    dark: bool,
+    section: &'static str,
+) -> Picture {
+    Picture { name, drive, size, dark, section }
+}
 
 fn main() -> ExitCode {
     cleanup::panics_in_one_line("pictures");
@@ -24,11 +45,13 @@ fn main() -> ExitCode {
     let documents = scratch::directory("pictures");
     demo::run(Some(documents.path()));
     let mut browser = Browser::start();
-    for (name, drive, size, dark, section) in PICTURES {
+    for Picture { name, drive, size, dark, section } in PICTURES {
         let page = report(documents.path(), drive);
         browser.look(size, dark);
         browser.open(&page);
-        browser.eval(&format!("document.querySelector('#{section}').scrollIntoView()"));
+        if section != "answer" {
+            browser.eval(&format!("document.querySelector('#{section}').scrollIntoView()"));
+        }
         let path = Path::new(out).join(format!("{name}.png"));
         std::fs::write(&path, browser.picture()).expect("a picture");
         println!("{}", path.display());
@@ -40,11 +63,9 @@ fn main() -> ExitCode {
 fn report(documents: &Path, drive: &str) -> PathBuf {
     let page = documents.join(format!("{drive}.html"));
     let entries = std::fs::read_dir(documents).expect("a directory").flatten();
-    let is_input = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with(drive) && name.ends_with(".json")
-    };
-    let mut inputs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_input).collect();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_input = |name: &String| name.starts_with(drive) && name.ends_with(".json");
+    let mut inputs: Vec<String> = names.filter(is_input).collect();
     inputs.sort();
     let mut command = Command::new(tools::fragmend());
     command.current_dir(documents).arg("report").args(inputs).arg("-o").arg(&page);
