@@ -112,8 +112,10 @@ pub struct Options {
     pub cgroup: Option<PathBuf>,
     /// Fold accesses into at most this many counted ranges in the kernel.
     pub max_ranges: Option<u32>,
-    /// Size of the ring buffer; rounded up to a power of two.
+    /// Size of the ring buffer; rounded up to a power of two. All of it is resident while it is recorded, twice.
     pub buffer_bytes: u32,
+    /// How often the buffer is emptied, for a recording that is to cost little; by its size if `None`.
+    pub interval: Option<Duration>,
 }
 
 impl Options {
@@ -135,6 +137,7 @@ impl Options {
             cgroup: None,
             max_ranges: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
+            interval: None,
         }
     }
 }
@@ -258,7 +261,8 @@ fn take(
 ) -> Result<(), TraceError> {
     let mut last_progress = None;
     let large = options.buffer_bytes >= LARGE_BUFFER || options.max_ranges.is_some();
-    let interval = if large { LONG_INTERVAL } else { INTERVAL };
+    let usual = if large { LONG_INTERVAL } else { INTERVAL };
+    let interval = options.interval.unwrap_or(usual);
     // When something else is to be done: what has arrived may take longer to be written.
     let mut due = started;
     loop {
