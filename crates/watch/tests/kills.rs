@@ -148,7 +148,7 @@ impl World for Killed {
         }
     }
 
-    fn record(&mut self, policy: &Policy, control: &Control) -> Result<Recorded, Infallible> {
+    fn record(&mut self, policy: &Policy, _: &Control) -> Result<Recorded, Infallible> {
         self.truth.put(What::RecordingBegan, self.now(), 0);
         self.pass(policy.recording.window);
         for file in 0..FILES {
