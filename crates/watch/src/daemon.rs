@@ -177,7 +177,8 @@ impl<'a, W: World> Daemon<'a, W> {
     fn prune(&mut self, now: Time) -> Result<(), WatchError> {
         let is_due = |at: Time| now.since(at) >= PRUNE_EVERY || now < at;
         if self.pruned.is_none_or(is_due) {
-            self.store.prune(self.policy.keep, now)?;
+            let in_use = self.evidence.as_ref().map(|evidence| evidence.id);
+            self.store.prune(self.policy.keep, in_use, now)?;
             self.pruned = Some(now);
         }
         Ok(())

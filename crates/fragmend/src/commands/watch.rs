@@ -15,6 +15,7 @@ use signal_hook::flag;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What the daemon keeps of root's privileges:
@@ -80,9 +81,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         announce(&event, &notify);
         match &mut output {
             Some(output) => {
-                let line = serde_json::to_string(&event).unwrap_or_default();
-                output.put(format!("{line}\n").as_bytes());
-                let _ = output.flush(Some(PATIENCE), &control.stop);
+                let mut text = ui.safe(Vec::new());
+                let written = serde_json::to_string(&event).map(|line| writeln!(text, "{line}"));
+                output.put(&text.into_inner());
+                if written.is_err() || output.flush(Some(PATIENCE), &control.stop).is_err() {
+                    // Nobody reads it any more.
+                    control.stop.store(true, Ordering::Relaxed);
+                }
             }
             None => event.in_words().into_iter().for_each(|words| log(&event, &words, ui)),
         }

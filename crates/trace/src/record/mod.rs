@@ -120,8 +120,10 @@ pub struct Options {
     pub cgroup: Option<PathBuf>,
     /// Fold accesses into at most this many counted ranges in the kernel.
     pub max_ranges: Option<u32>,
-    /// Size of the ring buffer; rounded up to a power of two.
+    /// Size of the ring buffer; rounded up to a power of two. All of it is resident while it is recorded, twice.
     pub buffer_bytes: u32,
+    /// How often the buffer is emptied, for a recording that is to cost little; by its size if `None`.
+    pub interval: Option<Duration>,
 }
 
 impl Options {
@@ -143,6 +145,7 @@ impl Options {
             cgroup: None,
             max_ranges: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
+            interval: None,
         }
     }
 }
@@ -283,7 +286,7 @@ fn take(
 /// How often the buffer is emptied.
 fn interval(options: &Options) -> Duration {
     let large = options.buffer_bytes >= LARGE_BUFFER || options.max_ranges.is_some();
-    if large { LONG_INTERVAL } else { INTERVAL }
+    options.interval.unwrap_or(if large { LONG_INTERVAL } else { INTERVAL })
 }
 
 /// Enters what was recorded.

@@ -15,11 +15,15 @@ use fragmend_plan::{Plan, PlannedFile};
 /// The most files of one plan that are advised on by name: those that it would save most for.
 const MOST_ADVISED: usize = 20;
 
+/// The most ranges that one plan queues: they are stored when they move.
+const MOST_QUEUED: usize = 10_000;
+
 /// What a plan comes to.
 #[derive(Default)]
 struct Outcome {
     findings: Vec<Finding>,
     ranges: u64,
+    queued_ranges: usize,
     queued_bytes: u64,
     moved_before_bytes: u64,
     too_long_bytes: u64,
@@ -123,7 +127,8 @@ impl<W: World> Daemon<'_, W> {
         for range in std::mem::take(&mut file.ranges) {
             if self.store.moved_since(&key, &[range.range()], evidence)?.is_some() {
                 outcome.moved_before_bytes += range.length;
-            } else {
+            } else if outcome.queued_ranges < MOST_QUEUED {
+                outcome.queued_ranges += 1;
                 kept.push(range);
             }
         }
@@ -148,6 +153,7 @@ impl<W: World> Daemon<'_, W> {
             moved_before_bytes,
             too_long_bytes,
             mut advice,
+            ..
         } = outcome;
         self.store.keep_plan(&Found { evidence, ranges, findings: &findings }, self.world.now())?;
         let seconds_saved: f64 = findings.iter().map(|f| f.seconds_saved).sum();

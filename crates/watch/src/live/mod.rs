@@ -21,9 +21,10 @@ use std::time::Duration;
 
 /// The longest time for which a signal is not seen while nothing is done.
 const LOOK: Duration = Duration::from_millis(500);
-/// The buffer between kernel and recorder, which is resident: a tenth of a second of a million accesses, of which the budget
-/// of a recording lets far fewer through.
-const BUFFER_BYTES: u32 = 4 << 20;
+/// The buffer between kernel and recorder, for some 16,000 accesses. All of it is resident, twice.
+const BUFFER_BYTES: u32 = 1 << 20;
+/// How often it is emptied: each time wakes a processor.
+const EMPTIED_EVERY: Duration = Duration::from_millis(100);
 
 /// This machine.
 pub struct Live {
@@ -49,6 +50,7 @@ impl Live {
         let options = recording.options();
         options.overhead = Some(policy.recording.overhead_percent / processors as f64);
         options.buffer_bytes = BUFFER_BYTES;
+        options.interval = Some(EMPTIED_EVERY);
         Ok(recording)
     }
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// The most findings that are kept: some 30 MB of a store.
 const MOST_FINDINGS: u32 = 200_000;
+/// The most ranges of moves that are kept besides those of the last day: some 40 MB.
+const MOST_PARTS: u32 = 1_000_000;
 /// The most files of one plan whose findings are kept, those that save most first.
 const MOST_OF_A_PLAN: usize = 1000;
 
@@ -198,21 +200,25 @@ impl Store {
         Ok(Written { moves: moves.unsigned_abs(), bytes: bytes.unsigned_abs() })
     }
 
-    /// Removes what is older than `keep`, and the oldest findings beyond the most that are kept. What the budget and
-    /// the evidence of moves rest on stays: moves of the last 24 hours, and the number of the newest recording.
+    /// Removes what is older than `keep`, and the oldest findings and ranges beyond the most that are kept. What the budget and
+    /// the promise of new evidence rest on stays: moves of the last 24 hours, those that are not older than the evidence that
+    /// is still in use, and the number of the newest recording.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is removed.
-    pub fn prune(&mut self, keep: Duration, now: Time) -> Result<()> {
+    pub fn prune(&mut self, keep: Duration, in_use: Option<EvidenceId>, now: Time) -> Result<()> {
         let old = now.before(keep.max(Time::DAY)).ms();
+        let day = now.before(Time::DAY).ms();
+        let used = in_use.map_or(i64::MAX, |evidence| evidence.0);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute("DELETE FROM held WHERE until < ?1", [old])?;
         transaction.execute(
-            "DELETE FROM part WHERE move IN (SELECT id FROM move WHERE ended < ?1)",
-            [old],
+            "DELETE FROM part WHERE move IN (SELECT id FROM move WHERE newest < ?2 AND (ended < ?1 OR ended < ?3 AND id <=
+             coalesce((SELECT move FROM part ORDER BY move DESC LIMIT 1 OFFSET ?4), 0)))",
+            params![old, used, day, MOST_PARTS],
         )?;
-        transaction.execute("DELETE FROM move WHERE ended < ?1", [old])?;
+        transaction.execute("DELETE FROM move WHERE ended < ?1 AND newest < ?2", [old, used])?;
         transaction.execute("DELETE FROM plan WHERE made < ?1", [old])?;
         transaction.execute("DELETE FROM recurrence WHERE latest < ?1", [old])?;
         // AUTOINCREMENT: a number is never used again, so an evidence that is removed stays older than the next.

@@ -202,7 +202,7 @@ fn values_that_cannot_be_are_an_error() {
         .execute("UPDATE move SET ended = 9223372036854775807, began = -9223372036854775808", [])
         .unwrap();
     assert_eq!(store.budget_left(BUDGET, at(2)).unwrap(), 0);
-    store.prune(Duration::MAX, at(2)).unwrap();
+    store.prune(Duration::MAX, None, at(2)).unwrap();
 }
 
 #[test]
@@ -337,13 +337,16 @@ fn what_is_old_is_removed_and_what_matters_stays() {
         end(&mut store, id, 10, 0..10, at(n * 24));
     }
     // Whatever is asked for, a day is kept.
-    store.prune(Duration::ZERO, at(9 * 24 + 1)).unwrap();
+    store.prune(Duration::ZERO, None, at(9 * 24 + 1)).unwrap();
     for table in ["evidence", "plan", "finding", "move", "part", "file"] {
         assert_eq!(count(&store, table), 1, "{table}");
     }
     assert_eq!(store.budget_left(BUDGET, at(9 * 24 + 1)).unwrap(), BUDGET - 10);
     // Also when all are removed, a number is not used again.
-    store.prune(Time::DAY, at(1000)).unwrap();
+    // What the evidence that is still in use has moved stays.
+    store.prune(Time::DAY, Some(latest), at(1000)).unwrap();
+    assert!(matches!(begin(&mut store, 9, 0..10, latest, at(1000)), Err(NotNow::NoNewEvidence(_))));
+    store.prune(Time::DAY, None, at(1000)).unwrap();
     assert_eq!(count(&store, "evidence"), 0);
     let id = begin(&mut store, 1, 0..10, latest, at(1000)).unwrap();
     end(&mut store, id, 10, 0..10, at(1000));
