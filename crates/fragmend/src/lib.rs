@@ -67,7 +67,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     // A write beyond the limit of file sizes is reported like any other error; it does not end the process.
     let _ = fragmend_sys::signals::no_end_by_file_size();
     let ui = ui::Ui::new(&cli.global);
-    if !matches!(cli.command, Command::Apply(_) | Command::Recover(_)) {
+    if !matches!(cli.command, Command::Apply(_) | Command::Recover(_) | Command::Top(_)) {
         threads::start();
     }
     let result = match cli.command {
@@ -76,6 +76,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args, &ui),
         Command::Apply(args) => commands::apply::run(&args, &ui),
         Command::Auto(args) => commands::auto::run(&args, &ui),
+        Command::Top(args) => commands::top::run(&args, &ui),
         Command::Probe(args) => commands::probe::run(&args, &ui),
         Command::Recover(args) => commands::recover::run(&args, &ui),
         Command::Lab(args) => commands::lab::run(&args, &ui),

@@ -10,3 +10,4 @@ pub mod recover;
 pub mod scan;
 pub mod surveys;
 pub mod timed;
+pub mod top;
