@@ -95,7 +95,7 @@ fn loop_from_the_first_screen_to_a_plan_that_was_carried_out() {
     let end_of_path = &path[path.len() - 20..];
     let shown = terminal
         .wait_for("the file", |s| s.contains(end_of_path) && s.contains("1 of 2 files fragmented"));
-    assert!(shown.contains("fragmend top") && shown.contains("reads/s"), "{shown}");
+    assert!(shown.contains("fragmend top") && shown.contains(" r/s"), "{shown}");
     assert!(shown.lines().last().is_some_and(|keys| keys.contains("s start")), "{shown}");
     let row = shown.lines().find(|line| line.ends_with(end_of_path)).unwrap();
     let digits: String = row[..44].chars().filter(|c| *c != ' ').collect();

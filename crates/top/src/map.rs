@@ -163,8 +163,10 @@ mod tests {
     #[test]
     fn a_cell_shows_the_most_telling_of_its_parts() {
         let all = PARTS as u64;
-        let mut map =
-            BlockMap::of(all * PART, &[(range(0, all / 2), false), (range(0, all / 8), true)]);
+        let mut map = BlockMap::of(
+            all * PART,
+            &[(range(all / 8, all / 2), false), (range(0, all / 8), true)],
+        );
         use Shown::{Fragmented, Moved, Nothing, Planned, Used};
         assert_eq!(shown(&map, 4), [Fragmented, Used, Nothing, Nothing]);
         assert_eq!(shown(&map, 2), [Fragmented, Nothing], "a quarter of the data of the cell");

@@ -41,16 +41,15 @@ pub fn load(state: &State, theme: Theme) -> Line<'static> {
         (Recorder::Attached, None) => return "recording ...".into(),
         (Recorder::Attached, Some(period)) => period,
     };
-    let mut parts: Vec<String> = period.loads.iter().map(|load| disk(load, period)).collect();
-    if parts.is_empty() {
-        parts.push("disks: not reported".into());
-    }
-    parts.push(match state.pressure {
-        Some(share) => format!("io pressure {:.0} %", share * 100.0),
-        None => "io pressure not reported".into(),
-    });
-    let mut spans = vec![Span::raw(parts.join("; "))];
+    let pressure = match state.pressure {
+        Some(share) => format!("psi io {:.0} %", share * 100.0),
+        None => "psi io not reported".into(),
+    };
+    let disks = period.loads.iter().map(|load| disk(load, period));
+    let disks: Vec<String> = [pressure].into_iter().chain(disks).collect();
+    let mut spans: Vec<Span<'_>> = Vec::new();
     spans.extend(warning(period).map(|text| Span::styled(text, theme.alert())));
+    spans.push(Span::raw(disks.join("; ")));
     spans.into()
 }
 
@@ -68,28 +67,28 @@ fn disk(load: &ObservedLoad, period: &Period) -> String {
     let counted = load.counted_reads.map(|reads| reads as f64 / period.seconds);
     if period.watched <= 0.0 {
         let reads = counted.map_or("?".into(), |rate| human(rate, Unit::Count));
-        return format!("{name}: {reads} reads/s");
+        return format!("{name}: {reads} r/s");
     }
     let part = |(count, ns): (u64, u64), rate: f64, name: &str| {
         let each = human(ns as f64 / count.max(1) as f64 / 1e9, Unit::Seconds);
         let each = if count == 0 { String::new() } else { format!(" of {each}") };
-        format!("{} {name}/s{each}", human(rate, Unit::Count))
+        format!("{} {name}{each}", human(rate, Unit::Count))
     };
     let watched = |count: u64| count as f64 / period.watched;
-    let read = part(reads, counted.unwrap_or(watched(reads.0)), "reads");
-    let written = part(writes, watched(writes.0), "writes");
+    let read = part(reads, counted.unwrap_or(watched(reads.0)), "r/s");
+    let written = part(writes, watched(writes.0), "w/s");
     let in_flight = reads.1.saturating_add(writes.1) as f64 / 1e9 / period.watched;
-    format!("{name}: {read}, {written}, {in_flight:.1} in flight")
+    format!("{name}: {read}, {written}, depth {in_flight:.1}")
 }
 
 /// What is not seen of the period.
 fn warning(period: &Period) -> Option<String> {
     let mut parts = Vec::new();
     if period.lost > 0 {
-        parts.push(format!("; {} accesses lost", period.lost));
+        parts.push(format!("{} accesses lost; ", period.lost));
     }
     if period.places < 0.9995 {
-        parts.push(format!("; {:.1} % of places seen", period.places * 100.0));
+        parts.push(format!("{:.1} % of places seen; ", period.places * 100.0));
     }
     (!parts.is_empty()).then(|| parts.concat())
 }

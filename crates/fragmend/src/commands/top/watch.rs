@@ -217,7 +217,7 @@ impl Allowance {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         let most = SAVED.as_secs_f64() * ANALYSIS;
         let spent = used.saturating_sub(self.used).as_secs_f64();
-        self.left = (self.left + passed * ANALYSIS - spent).min(most);
+        self.left = (self.left + passed * ANALYSIS).min(most) - spent;
         (self.at, self.used) = (now, used);
         Duration::from_secs_f64((-self.left).max(0.0) / ANALYSIS)
     }
