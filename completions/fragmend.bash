@@ -43,6 +43,9 @@ _fragmend() {
             fragmend,scan)
                 cmd="fragmend__subcmd__scan"
                 ;;
+            fragmend,top)
+                cmd="fragmend__subcmd__top"
+                ;;
             fragmend__subcmd__help,apply)
                 cmd="fragmend__subcmd__help__subcmd__apply"
                 ;;
@@ -69,6 +72,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__help,scan)
                 cmd="fragmend__subcmd__help__subcmd__scan"
+                ;;
+            fragmend__subcmd__help,top)
+                cmd="fragmend__subcmd__help__subcmd__top"
                 ;;
             fragmend__subcmd__help__subcmd__lab,compare)
                 cmd="fragmend__subcmd__help__subcmd__lab__subcmd__compare"
@@ -128,7 +134,7 @@ _fragmend() {
 
     case "${cmd}" in
         fragmend)
-            opts="-q -h -V --json --quiet --help --version scan record plan apply auto probe recover lab help"
+            opts="-q -h -V --json --quiet --help --version scan record plan apply auto top probe recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -234,7 +240,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help)
-            opts="scan record plan apply auto probe recover lab help"
+            opts="scan record plan apply auto top probe recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -430,6 +436,20 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__scan)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__top)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -890,6 +910,64 @@ _fragmend() {
                     ;;
                 --source)
                     COMPREPLY=($(compgen -W "auto fiemap bulk" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__top)
+            opts="-q -h --interval --policy --budget --hot --truncate --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --policy)
+                    COMPREPLY=($(compgen -W "gain fragpicker bypass whole-file iodp segments" -- "${cur}"))
+                    return 0
+                    ;;
+                --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --truncate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --min-gain)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rated-writes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --free-floor)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --engine)
+                    COMPREPLY=($(compgen -W "native rewrite" -- "${cur}"))
+                    return 0
+                    ;;
+                --journal)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

@@ -290,13 +290,14 @@ fn colour_adds_to_what_characters_say() {
 
 #[test]
 fn no_name_breaks_the_screen() {
+    let wide = format!("/srv/{}", "\u{540d}".repeat(19));
     let names = [
         "/srv/\x1b[2J\x1b]0;title\x07",
         "/srv/new\nline\rreturn\ttab",
         "/srv/\u{202e}txt.exe\u{2066}",
         "/srv/\u{9b}31m\u{85}\u{200b}",
         "/srv/\u{540d}\u{524d}\u{1f600}\u{1f468}\u{200d}\u{1f469}e\u{301}\u{5d0}\u{5d1}",
-        "/srv/\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}\u{540d}",
+        &wide,
     ];
     let mut state = busy();
     let losses = names.iter().zip(1..).map(|(name, n)| loss(n, name, 1.0 / n as f64, 9)).collect();
