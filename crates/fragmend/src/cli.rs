@@ -44,6 +44,11 @@ pub enum Command {
     Apply(commands::apply::Args),
     /// Record, plan and apply in one go
     Auto(commands::auto::Args),
+    /// Watch a file system while it is used: a map, the files by the time that is lost because of them, and the present plan
+    ///
+    /// Needs a terminal. A plan can be started from there, after a question that says what it writes and saves; it can be
+    /// paused and stopped at its next safe point. Keys are shown at the bottom, and explained by ?.
+    Top(commands::top::Args),
     /// Measure what reading a device costs, and how its flash is organized; reads only
     ///
     /// Safe on a mounted device: it is read past the page cache, nothing is ever written, and what is going to be read

@@ -66,7 +66,11 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     let _ = fragmend_sys::signals::no_end_by_file_size();
     let ui = ui::Ui::new(&cli.global);
     // The daemon drops privileges first, and starts them itself.
-    if !matches!(cli.command, Command::Apply(_) | Command::Recover(_) | Command::Watch(_)) {
+    let starts_them = matches!(
+        cli.command,
+        Command::Apply(_) | Command::Recover(_) | Command::Top(_) | Command::Watch(_)
+    );
+    if !starts_them {
         threads::start();
     }
     let result = match cli.command {
@@ -75,6 +79,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args, &ui),
         Command::Apply(args) => commands::apply::run(&args, &ui),
         Command::Auto(args) => commands::auto::run(&args, &ui),
+        Command::Top(args) => commands::top::run(&args, &ui),
         Command::Probe(args) => commands::probe::run(&args, &ui),
         Command::Recover(args) => commands::recover::run(&args, &ui),
         Command::Report(args) => commands::report::run(&args, &ui),

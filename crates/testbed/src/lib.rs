@@ -30,6 +30,7 @@
 //! | [`fio`] | fio, typed |
 //! | [`tools`] | fragmend itself, filefrag and sha256sum as functions |
 //! | [`pipe`] | pages of a file that are on their way through a pipe |
+//! | [`terminal`] | a terminal emulator, and what it shows |
 //! | [`process`] | child processes that are never left behind |
 //! | [`cleanup`] | what a signal undoes |
 //! | [`random`] | one seed, one sequence |
@@ -67,5 +68,6 @@ pub mod scratch;
 pub mod served;
 pub mod sqlite;
 pub mod steps;
+pub mod terminal;
 pub mod thin;
 pub mod tools;

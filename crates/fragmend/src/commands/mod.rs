@@ -11,4 +11,5 @@ pub mod report;
 pub mod scan;
 pub mod surveys;
 pub mod timed;
+pub mod top;
 pub mod watch;
