@@ -154,17 +154,13 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__apply)
-            opts="-q -h --rate --disturb --free-floor --engine --journal --force --unshare --dry-run --json --quiet --help"
+            opts="-q -h --rate --free-floor --engine --journal --force --unshare --dry-run --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --rate)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --disturb)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -188,7 +184,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__auto)
-            opts="-y -q -h --duration --policy --budget --hot --truncate --min-gain --assume-cold --rated-writes --rate --disturb --free-floor --engine --journal --force --unshare --yes --dry-run --watch-again --keep --json --quiet --help"
+            opts="-y -q -h --duration --policy --budget --hot --truncate --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --yes --dry-run --watch-again --keep --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -223,10 +219,6 @@ _fragmend() {
                     return 0
                     ;;
                 --rate)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --disturb)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

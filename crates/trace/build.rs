@@ -1,4 +1,4 @@
-//! Compiles the kernel sides of the recorder and of the pace with clang: BPF byte code with CO-RE relocations, which
+//! Compiles the kernel side of the recorder with clang: BPF byte code with CO-RE relocations, which
 //! the loader applies to the running kernel. It does not depend on the build machine's kernel.
 
 use std::path::PathBuf;
@@ -13,26 +13,23 @@ fn main() {
         "aarch64" => "arm64",
         other => panic!("the recorder knows the system calls of x86_64 and arm64, not of {other}"),
     };
+    let object = PathBuf::from(variable("OUT_DIR")).join("recorder.bpf.o");
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     // libbpf's own headers, from the copy that libbpf-sys brings along.
     let libbpf = variable("DEP_BPF_INCLUDE");
-    for name in ["recorder", "foreground"] {
-        let source = format!("bpf/{name}.bpf.c");
-        let object = PathBuf::from(variable("OUT_DIR")).join(format!("{name}.bpf.o"));
-        let status = Command::new(&clang)
-            .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall"])
-            .arg(format!("-D__TARGET_ARCH_{arch}"))
-            .arg(format!("-I{libbpf}"))
-            // Its line information has no paths of this machine: two builds are to be the same bytes.
-            .arg(format!("-ffile-prefix-map={libbpf}=libbpf"))
-            .arg(format!("-ffile-prefix-map={}=trace", variable("CARGO_MANIFEST_DIR")))
-            .args(["-c", &source, "-o"])
-            .arg(&object)
-            .status();
-        match status {
-            Ok(status) if status.success() => {}
-            Ok(status) => panic!("{clang} cannot compile {source} ({status})"),
-            Err(e) => panic!("{clang} cannot be started ({e}): install clang 14 or newer"),
-        }
+    let status = Command::new(&clang)
+        .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall"])
+        .arg(format!("-D__TARGET_ARCH_{arch}"))
+        .arg(format!("-I{libbpf}"))
+        // Its line information has no paths of this machine: two builds are to be the same bytes.
+        .arg(format!("-ffile-prefix-map={libbpf}=libbpf"))
+        .arg(format!("-ffile-prefix-map={}=trace", variable("CARGO_MANIFEST_DIR")))
+        .args(["-c", "bpf/recorder.bpf.c", "-o"])
+        .arg(&object)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{clang} cannot compile bpf/recorder.bpf.c ({status})"),
+        Err(e) => panic!("{clang} cannot be started ({e}): install clang 14 or newer"),
     }
 }

@@ -2,7 +2,6 @@
 //! this process has read and written itself. The kernel's is `fragmend_engines::Kernel`; a simulation has its
 //! own, with a virtual clock.
 
-use fragmend_layout::Latencies;
 use std::time::Duration;
 
 /// Where a run takes place. All parts of a run share one, so it is used through `&self`.
@@ -17,27 +16,11 @@ pub trait Environment {
     /// this device number, which is that of its files' identities; `None` where that cannot be found out.
     fn read_from(&self, device: u64) -> Option<u64>;
 
-    /// What requests of other programs to that device have met since the first call. The pace asks for that only
-    /// while others read.
-    ///
-    /// # Errors
-    /// Why it cannot be measured here; the pace then goes by [`read_from`](Self::read_from) alone.
-    fn foreground(&self, device: u64) -> Result<Foreground, String>;
-
     /// What this process has read and written so far.
     fn own_io(&self) -> OwnIo;
 
     /// From now on the device serves all other programs first, where it knows priorities.
     fn give_way(&self);
-}
-
-/// How long requests of other programs lasted: reads, and the writes that they wait for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Foreground {
-    /// Those with none of this process in flight when they began.
-    pub alone: Latencies,
-    /// Those with one.
-    pub beside: Latencies,
 }
 
 /// Input and output of this process.

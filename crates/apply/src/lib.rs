@@ -22,8 +22,8 @@ pub mod pace;
 pub mod receipt;
 pub mod run;
 
-pub use environment::{Environment, Foreground, OwnIo};
+pub use environment::{Environment, OwnIo};
 pub use measurement::Measurement;
 pub use pace::Rate;
-pub use receipt::{Event, FreeSegments, Listener, Outcome, PacedBy, Receipt, Skipped, Summary};
+pub use receipt::{Event, FreeSegments, Listener, Outcome, Receipt, Skipped, Summary};
 pub use run::{ApplyError, Options, Volumes, apply};

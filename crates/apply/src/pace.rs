@@ -1,28 +1,14 @@
 //! How fast to go, and when to let others go first.
 //!
-//! At the default pace the run watches its device. While no other program reads there, nothing is waited for. While
-//! one does, the time that others wait for their requests decides: a [`Controller`] keeps their tail within a
-//! [tolerance](Pacing::tolerance) of what it is undisturbed. Where that cannot be measured (no privilege, an old
-//! kernel), steps are short and each is followed by a pause many times its length, so that at any instant the device
-//! most likely has no request of ours.
-//!
-//! | module | its job |
-//! |---|---|
-//! | `presence` | whether others read from the device, by its statistics |
-//! | [`control`] | what their requests bear, by how long they last |
-
-pub mod control;
-#[cfg(test)]
-mod control_tests;
-mod presence;
-#[cfg(test)]
-mod tests;
+//! At the default pace the run watches its device: bytes that were read there and not by this process were read
+//! by other programs. What this process reads is known only as a sum over all devices, so it is counted while
+//! its files are on that device, and at no other time ([`Pacer::begin`]). While others read, steps are short,
+//! so that a request that arrives in between waits only briefly, and each step is followed by a pause many
+//! times its length, so that at any instant the device most likely has no request of ours. While no other
+//! program reads, there are no pauses.
 
 use crate::environment::Environment;
-use crate::receipt::PacedBy;
-use control::Controller;
 use fragmend_layout::ByteRange;
-use presence::Presence;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -38,20 +24,20 @@ pub enum Rate {
     Unlimited,
 }
 
-/// How a run is paced.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pacing {
-    /// How fast.
-    pub rate: Rate,
-    /// By which share the 99th percentile of what others wait for a request may become longer, where the rate yields.
-    pub tolerance: f64,
-}
-
-/// Where their waits are not known, the pause after a step beside others is this many times as long as the step.
+/// While others read, the pause after a step is this many times as long as the step.
 const YIELD: u32 = 8;
-/// The longest such pause, however slow the device has become under their load: a program that waits for a file does
-/// not notice so short a one. After a longer one, programs that wait are let in.
+/// The longest pause for others, however slow the device has become under their load. A program that waits for
+/// a file does not notice so short a pause.
 pub(crate) const SHORT: Duration = Duration::from_millis(10);
+/// The longest step while others read, in bytes.
+const SHORT_STEP_BYTES: u64 = 16 * 1024;
+/// How long after the last read of another program steps stay short.
+const WARY: Duration = Duration::from_millis(500);
+/// Reads of others up to this many bytes within this time are ignored: metadata, a stray page.
+const NOISE_BYTES: u64 = 16 * 1024;
+const NOISE: Duration = Duration::from_millis(100);
+/// For so long after others were seen to read, they count as reading: looking takes processor time as well.
+const SURE: Duration = Duration::from_millis(50);
 /// The longest time without moves that may be made up for: there is no burst after a stop, a suspended machine
 /// or many files that were left alone.
 const CREDIT: Duration = Duration::from_millis(250);
@@ -61,30 +47,52 @@ const NAP: Duration = Duration::from_millis(50);
 /// Keeps the pace of one run on one device.
 pub struct Pacer<'a> {
     environment: &'a dyn Environment,
-    pacing: Pacing,
+    rate: Rate,
     /// Number of the device.
     device: u64,
     /// When the next byte may move, where a rate was given.
     next: Duration,
-    presence: Presence<'a>,
-    /// What is known of the waits of others, once others were seen.
-    known: Option<Result<Controller, String>>,
+    /// What had been read from the device, and by this process from any device, when the run last turned to
+    /// this one.
+    since: Reads,
+    /// Bytes that others had read there by the time `counted`, from when on their reads are added up.
+    foreign: u64,
+    counted: Duration,
+    /// When others were last seen to read.
+    pressed: Option<Duration>,
     /// Time spent in pauses.
     pub paused: Duration,
 }
 
+/// Bytes that have been read.
+#[derive(Clone, Copy, Default)]
+struct Reads {
+    /// From one device, by all programs.
+    there: u64,
+    /// By this process, from any device.
+    own: u64,
+}
+
+impl Reads {
+    /// The present counts.
+    fn now(environment: &dyn Environment, device: u64) -> Self {
+        let there = environment.read_from(device).unwrap_or(0);
+        Self { there, own: environment.own_io().read_bytes }
+    }
+}
+
 impl<'a> Pacer<'a> {
     /// A pacer for the volume whose files' identities have this device number.
-    pub fn new(pacing: Pacing, environment: &'a dyn Environment, device: u64) -> Self {
-        let now = environment.now();
-        let presence = Presence::new(environment, device);
-        let (known, paused) = (None, Duration::ZERO);
-        Self { environment, pacing, device, next: now, presence, known, paused }
+    pub fn new(rate: Rate, environment: &'a dyn Environment, device: u64) -> Self {
+        let (next, since) = (environment.now(), Reads::now(environment, device));
+        let (foreign, counted, pressed, paused) = (0, next, None, Duration::ZERO);
+        Self { environment, rate, device, next, since, foreign, counted, pressed, paused }
     }
 
     /// From now on what this process reads comes from this device, and not from another one.
     pub fn begin(&mut self) {
-        self.presence.begin();
+        (self.since, self.foreign) = (Reads::now(self.environment, self.device), 0);
+        self.counted = self.now();
     }
 
     /// The time of the environment's clock.
@@ -92,9 +100,9 @@ impl<'a> Pacer<'a> {
         self.environment.now()
     }
 
-    /// How long to pause after a step of `bytes` that lasted `busy` and has just ended.
+    /// How long to wait after a step of `bytes` that lasted `busy`.
     pub fn due(&mut self, bytes: u64, busy: Duration) -> Duration {
-        match self.pacing.rate {
+        match self.rate {
             Rate::Unlimited => Duration::ZERO,
             Rate::BytesPerSecond(rate) => {
                 let now = self.now();
@@ -102,38 +110,19 @@ impl<'a> Pacer<'a> {
                 self.next = from + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
                 self.next.saturating_sub(now)
             }
-            Rate::Yielding if !self.presence.look() => Duration::ZERO,
-            Rate::Yielding => match self.control() {
-                Some(control) => control.pause(busy),
-                None => (busy * YIELD).min(SHORT),
-            },
-        }
-    }
-
-    /// The controller with what has been counted by now, if that is known.
-    fn control(&mut self) -> Option<&Controller> {
-        if !matches!(self.known, Some(Err(_))) {
-            let seen = self.environment.foreground(self.device);
-            let tolerance = self.pacing.tolerance;
-            self.known = Some(seen.map(|seen| match self.known.take() {
-                Some(Ok(mut control)) => {
-                    control.look(seen);
-                    control
+            Rate::Yielding => {
+                if self.others_read() {
+                    (busy * YIELD).min(SHORT)
+                } else {
+                    Duration::ZERO
                 }
-                _ => Controller::new(tolerance, seen),
-            }));
+            }
         }
-        self.known.as_ref()?.as_ref().ok()
     }
 
     /// What to move in the next step: from `at` on, at most `full` bytes, at least `least`.
-    pub fn part(&mut self, at: u64, full: u64, least: u64) -> ByteRange {
-        let yields = self.pacing.rate == Rate::Yielding && self.presence.is_there();
-        let bytes = match &mut self.known {
-            _ if !yields => full,
-            Some(Ok(control)) => control.step(full),
-            _ => full.min(control::SHORTEST_STEP),
-        };
+    pub fn part(&self, at: u64, full: u64, least: u64) -> ByteRange {
+        let bytes = if self.is_pressed() { full.min(SHORT_STEP_BYTES) } else { full };
         ByteRange::at(at, bytes.max(least))
     }
 
@@ -150,12 +139,161 @@ impl<'a> Pacer<'a> {
         self.paused += self.now() - since;
     }
 
-    /// What the pace went by so far; `None` where it does not yield.
-    pub fn by(&self) -> Option<PacedBy> {
-        (self.pacing.rate == Rate::Yielding).then(|| match &self.known {
-            None => PacedBy::NobodyRead,
-            Some(Ok(_)) => PacedBy::BlockTracepoints,
-            Some(Err(why)) => PacedBy::DiskStatistics { why: why.clone() },
-        })
+    /// Whether another program read from the device recently.
+    fn others_read(&mut self) -> bool {
+        if self.pressed.is_some_and(|at| self.now() - at < SURE) {
+            return true;
+        }
+        let Reads { there, own } = Reads::now(self.environment, self.device);
+        let read = there.saturating_sub(self.since.there);
+        // A read of ours is counted for this process at once, and for the device when it is completed.
+        let foreign = read.saturating_sub(own.saturating_sub(self.since.own));
+        let (now, is_loud) = (self.now(), foreign > self.foreign + NOISE_BYTES);
+        if is_loud {
+            self.pressed = Some(now);
+        }
+        // However short the steps are, few bytes in each of them add up.
+        if is_loud || now - self.counted > NOISE {
+            (self.foreign, self.counted) = (self.foreign.max(foreign), now);
+        }
+        self.is_pressed()
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.rate == Rate::Yielding && self.pressed.is_some_and(|at| self.now() - at < WARY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::OwnIo;
+    use std::cell::Cell;
+
+    /// A clock that stands still unless something waits on it, and two devices, 0 and 1, from which this
+    /// process and another one read.
+    #[derive(Default)]
+    struct Virtual {
+        now: Cell<Duration>,
+        read: [Cell<u64>; 2],
+        own: Cell<u64>,
+    }
+
+    impl Virtual {
+        fn others_read(&self, device: usize, bytes: u64) {
+            self.read[device].set(self.read[device].get() + bytes);
+        }
+
+        fn we_read(&self, device: usize, bytes: u64) {
+            self.own.set(self.own.get() + bytes);
+            self.others_read(device, bytes);
+        }
+    }
+
+    impl Environment for Virtual {
+        fn now(&self) -> Duration {
+            self.now.get()
+        }
+
+        fn wait(&self, time: Duration) {
+            self.now.set(self.now.get() + time);
+        }
+
+        fn read_from(&self, device: u64) -> Option<u64> {
+            self.read.get(device as usize).map(Cell::get)
+        }
+
+        fn own_io(&self) -> OwnIo {
+            OwnIo { read_bytes: self.own.get(), written_bytes: 0 }
+        }
+
+        fn give_way(&self) {}
+    }
+
+    #[test]
+    fn a_stop_is_not_followed_by_a_burst() {
+        const RATE: u64 = 1 << 20;
+        let world = Virtual::default();
+        world.wait(Duration::from_secs(60));
+        let mut pacer = Pacer::new(Rate::BytesPerSecond(RATE), &world, 0);
+        assert_eq!(pacer.due(RATE, Duration::ZERO), Duration::from_secs(1));
+        // As if the process had been stopped for that long.
+        world.wait(Duration::from_secs(17));
+        assert_eq!(pacer.due(RATE, Duration::ZERO), Duration::from_secs(1) - CREDIT);
+        // A short delay is made up for.
+        world.wait(Duration::from_secs(1) - CREDIT + Duration::from_millis(20));
+        assert_eq!(pacer.due(RATE / 100, Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_reader_is_given_way_to_until_none_has_read_for_a_while() {
+        let (world, go_on) = (Virtual::default(), AtomicBool::new(false));
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let busy = Duration::from_millis(1);
+        world.others_read(0, NOISE_BYTES);
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO, "noise");
+        assert_eq!(pacer.part(0, 1 << 20, 4096).len(), 1 << 20);
+        world.others_read(0, 2 * NOISE_BYTES);
+        assert_eq!(pacer.due(4096, busy), busy * YIELD);
+        assert_eq!(pacer.due(4096, Duration::from_secs(1)), SHORT, "never for longer");
+        assert_eq!(pacer.part(0, 1 << 20, 4096).len(), SHORT_STEP_BYTES);
+        pacer.pause(WARY, &go_on);
+        assert_eq!((world.now(), pacer.paused), (WARY, WARY));
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO);
+        pacer.pause(WARY, &AtomicBool::new(true));
+        assert_eq!(world.now(), WARY, "told to end");
+    }
+
+    /// Steps may be so short that hardly anybody reads during one of them.
+    #[test]
+    fn reads_of_others_add_up_over_steps() {
+        let world = Virtual::default();
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let busy = Duration::from_millis(1);
+        let mut step = |bytes, pause| {
+            world.others_read(0, bytes);
+            world.wait(pause);
+            pacer.due(4096, busy)
+        };
+        let dues: Vec<_> = (0..12).map(|_| step(NOISE_BYTES / 8, busy)).collect();
+        assert_eq!((dues[7], dues[8]), (Duration::ZERO, busy * YIELD));
+        step(0, WARY);
+        let dues = (0..20).map(|_| step(NOISE_BYTES / 8, NOISE / 4));
+        assert!(dues.into_iter().all(|due| due.is_zero()), "a stray page now and then");
+    }
+
+    /// What this process reads from one device does not hide what others read from another one.
+    #[test]
+    fn readers_are_seen_on_each_device_for_itself() {
+        const MUCH: u64 = 64 << 20;
+        let world = Virtual::default();
+        let pacer = |device| Pacer::new(Rate::Yielding, &world, device);
+        let (mut here, mut there) = (pacer(0), pacer(1));
+        let busy = Duration::from_millis(1);
+        here.begin();
+        world.we_read(0, MUCH);
+        assert_eq!(here.due(4096, busy), Duration::ZERO, "our own");
+        there.begin();
+        world.we_read(1, 4096);
+        world.others_read(1, 2 * NOISE_BYTES);
+        assert_eq!(there.due(4096, busy), busy * YIELD, "hidden by what was read before");
+        // Nor does what we read there count as a read of others here.
+        world.we_read(1, MUCH);
+        here.begin();
+        assert_eq!(here.due(4096, busy), Duration::ZERO, "our own, elsewhere");
+        world.others_read(0, 2 * NOISE_BYTES);
+        assert_eq!(here.due(4096, busy), busy * YIELD, "hidden by what was read elsewhere");
+    }
+
+    /// A device completes a read later than this process began it.
+    #[test]
+    fn what_is_on_its_way_to_us_is_nobody_elses() {
+        let world = Virtual::default();
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let busy = Duration::from_millis(1);
+        world.own.set(1 << 20);
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO);
+        world.others_read(0, 1 << 20);
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO);
     }
 }

@@ -6,7 +6,6 @@ use fragmend_plan::PlannedRange;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// The most files that a summary lists: a plan may have millions.
@@ -141,34 +140,6 @@ pub struct FreeSegments {
     pub after: u64,
 }
 
-/// What a yielding pace went by, to let other programs go first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "by", rename_all = "snake_case")]
-pub enum PacedBy {
-    /// No other program was seen to read, so nothing was waited for.
-    NobodyRead,
-    /// How long requests of others lasted, and whether one of this process was in flight beside them.
-    BlockTracepoints,
-    /// What was read by the disk's statistics: they do not show what others wait for apart from what this process does.
-    DiskStatistics {
-        /// Why their waits could not be measured.
-        why: String,
-    },
-}
-
-impl fmt::Display for PacedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NobodyRead => write!(f, "no other program was seen to read"),
-            Self::BlockTracepoints => write!(f, "measured by block tracepoints"),
-            Self::DiskStatistics { why } => write!(
-                f,
-                "by disk statistics: foreground and own requests are not told apart ({why})"
-            ),
-        }
-    }
-}
-
 /// What it came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
@@ -213,9 +184,6 @@ pub struct Summary {
     /// Time spent waiting, to keep the pace or to let others go first.
     #[schemars(extend("x-unit" = "seconds"))]
     pub paused_seconds: f64,
-    /// What the pace went by, where it yields to others; of several devices, what was known least.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paced: Option<Box<PacedBy>>,
     /// Longest time that one step locked a file against its writers.
     #[schemars(extend("x-unit" = "seconds"))]
     pub longest_step_seconds: f64,

@@ -6,7 +6,7 @@ mod tell;
 
 use crate::environment::Environment;
 use crate::look::{Ready, already_contiguous, look};
-use crate::pace::{Pacer, Pacing, Rate};
+use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, FreeSegments, Listener, Receipt, Start, Summary};
 use batch::Batch;
 use fragmend_layout::{
@@ -27,8 +27,6 @@ const WRITE_BACK_STEP: u64 = 1 << 20;
 pub struct Options {
     /// How fast.
     pub rate: Rate,
-    /// See [`Pacing::tolerance`].
-    pub tolerance: f64,
     /// The bytes that must stay free on the file system; `None` is a twentieth of it.
     pub free_floor_bytes: Option<u64>,
     /// Also move data that is shared with other files or snapshots, which needs space.
@@ -45,7 +43,6 @@ impl Options {
     /// The values for moving data beside a service that is in use.
     pub const DEFAULT: Self = Self {
         rate: Rate::Yielding,
-        tolerance: 0.1,
         free_floor_bytes: None,
         unshare: false,
         dry_run: false,
@@ -147,7 +144,6 @@ pub fn apply(
     let paused = run.pacers.values().map(|p| p.paused).sum::<Duration>();
     let mut summary = run.summary;
     summary.paused_seconds = paused.as_secs_f64();
-    summary.paced = run.pacers.values().filter_map(Pacer::by).max().map(Box::new);
     summary.seconds = (environment.now() - started).as_secs_f64();
     summary.interrupted = stop.load(Ordering::Relaxed) && summary.ranges_left > 0;
     let after = environment.own_io();
@@ -359,9 +355,8 @@ impl<'a> Run<'a> {
     }
 
     fn pacer(&mut self, device: u64) -> &mut Pacer<'a> {
-        let Options { rate, tolerance, .. } = *self.options;
-        let (pacing, world) = (Pacing { rate, tolerance }, self.environment);
-        let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(pacing, world, device));
+        let (rate, world) = (self.options.rate, self.environment);
+        let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, world, device));
         if self.on.replace(device) != Some(device) {
             pacer.begin();
         }

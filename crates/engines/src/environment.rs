@@ -1,38 +1,23 @@
 //! The running kernel as the [`Environment`] of a run.
 
-use fragmend_apply::{Environment, Foreground, OwnIo};
+use fragmend_apply::{Environment, OwnIo};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::process;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Measures what requests of other programs meet at the devices of files with a device number, or returns why it
-/// cannot; see [`Environment::foreground`].
-pub type Measure = Box<dyn Fn(u64) -> Result<Foreground, String>>;
-
 /// Its clock, the counters of the given devices, and its account of this process's I/O.
+#[derive(Debug)]
 pub struct Kernel {
     began: Instant,
     devices: HashMap<u64, BlockDevice>,
-    measure: Measure,
 }
 
 impl Kernel {
     /// The running kernel with these devices, by the device number of the files on them. A device that is
     /// missing here counts as used by no other process.
     pub fn new(devices: HashMap<u64, BlockDevice>) -> Self {
-        let measure = Box::new(|_| Err("nothing was given that measures it".to_owned()));
-        Self { began: Instant::now(), devices, measure }
-    }
-
-    /// The devices.
-    pub fn devices(&self) -> &HashMap<u64, BlockDevice> {
-        &self.devices
-    }
-
-    /// The same, with what measures the waits of other programs.
-    pub fn measured_by(self, measure: Measure) -> Self {
-        Self { measure, ..self }
+        Self { began: Instant::now(), devices }
     }
 }
 
@@ -49,10 +34,6 @@ impl Environment for Kernel {
     fn read_from(&self, device: u64) -> Option<u64> {
         let counters = self.devices.get(&device).and_then(|d| d.counters().ok());
         counters.map(|counters| counters.read_bytes)
-    }
-
-    fn foreground(&self, device: u64) -> Result<Foreground, String> {
-        (self.measure)(device)
     }
 
     fn own_io(&self) -> OwnIo {

@@ -397,10 +397,6 @@ impl Mover for Exchange {
         }
     }
 
-    fn let_waiting_in(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        if self.hold.is_awaited() { self.let_others_in(file) } else { Ok(()) }
-    }
-
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         // There is one step at most, and only where something went wrong with it.
         let mut done = Step::default();

@@ -321,10 +321,6 @@ impl Underway for Open<'_> {
         self.mover.let_others_in(&self.file)
     }
 
-    fn let_waiting_in(&mut self) -> Result<(), Skip> {
-        self.mover.let_waiting_in(&self.file)
-    }
-
     fn release(&mut self) -> Result<(), Skip> {
         self.mover.release(&self.file)
     }

@@ -79,13 +79,6 @@ pub trait Underway {
     fn let_others_in(&mut self) -> Result<(), Skip> {
         Ok(())
     }
-    /// The same if a program waits; if none does, what has moved need not become durable for that.
-    ///
-    /// # Errors
-    /// As those of [letting them in](Underway::let_others_in).
-    fn let_waiting_in(&mut self) -> Result<(), Skip> {
-        self.let_others_in()
-    }
     /// The same for a wait of any length before the engine continues: from now on no program is kept out,
     /// whether it waits already or not.
     ///

@@ -1,7 +1,7 @@
 //! The generic half of `apply`, with any faults: on a volume in memory, with a virtual clock.
 
 use fragmend_apply::{
-    Environment, Event, Options, Outcome, PacedBy, Rate, Receipt, Summary, Volumes, apply,
+    Environment, Event, Options, Outcome, Rate, Receipt, Summary, Volumes, apply,
 };
 use fragmend_layout::{ByteRange, FileId, SkipReason, Volume};
 use fragmend_memory::{Change, Fault, Memory, World};
@@ -415,26 +415,6 @@ fn readers_go_first_and_without_readers_nothing_waits() {
         fixture.memory.operations() > 2 * alone.memory.operations(),
         "its steps are not shorter"
     );
-}
-
-/// Where their waits are measured they decide, and not that others read.
-#[test]
-fn others_that_do_not_wait_for_us_are_not_waited_for() {
-    let paced = |one_in| {
-        let fixture = long().fixture();
-        fixture.world.others_read(Duration::ZERO..Duration::from_secs(3600), 50 << 20);
-        let (interval, lasts) = (Duration::from_micros(20), Duration::from_micros(50));
-        fixture.world.others_wait(interval, lasts, one_in);
-        let (summary, _) = applied(&fixture, &long().options);
-        assert_eq!(summary.moved_bytes, 700 * BLOCK);
-        assert_eq!(summary.paced.as_deref(), Some(&PacedBy::BlockTracepoints));
-        summary
-    };
-    let (unfelt, felt) = (paced(0), paced(2));
-    // It begins slowly, until enough of their requests are known.
-    assert!(unfelt.paused_seconds < 0.05, "{unfelt:?}");
-    assert!(felt.paused_seconds > 5.0 * unfelt.paused_seconds, "{felt:?}");
-    assert!(felt.seconds > unfelt.seconds + 0.1, "{felt:?}");
 }
 
 #[test]

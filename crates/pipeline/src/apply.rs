@@ -1,6 +1,6 @@
 //! The last stage: the plan, carried out on the file systems of this machine.
 
-use crate::{Error, foreground};
+use crate::Error;
 use fragmend_apply::{Listener, Options, Summary};
 use fragmend_engines::begin::Wanted;
 use fragmend_engines::{Opened, engine};
@@ -22,8 +22,6 @@ pub fn apply(
     listener: impl Listener,
 ) -> Result<Summary, Error> {
     let Opened { volumes, environment } = fragmend_engines::open(plan, wanted, !options.dry_run)?;
-    let measure = foreground::measure(environment.devices());
-    let environment = environment.measured_by(measure);
     Ok(fragmend_apply::apply(plan, volumes, &environment, options, stop, listener)?)
 }
 

@@ -23,7 +23,6 @@ mod apply;
 mod drives;
 mod error;
 mod event;
-mod foreground;
 pub mod measure;
 pub mod places;
 pub mod plan_file;

@@ -4,7 +4,7 @@
 use crate::file_system::{Access, Token};
 pub use crate::wired::Recorded;
 use crate::wired::{Wired, WithContents};
-use fragmend_apply::{Environment, Foreground, OwnIo};
+use fragmend_apply::{Environment, OwnIo};
 use fragmend_flash::command::{Command, Completion, Hint, Refused, Units};
 use fragmend_flash::counters::Counters;
 use fragmend_flash::device::{Bytes, Contents, Device, Recovery};
@@ -453,10 +453,6 @@ impl Environment for Machine {
         let state = self.0.borrow();
         let device = &state.drive.device;
         Some(device.counters().host_read * u64::from(device.unit_bytes()))
-    }
-
-    fn foreground(&self, _: u64) -> Result<Foreground, String> {
-        Err("a simulated machine does not count what its programs wait for".into())
     }
 
     fn own_io(&self) -> OwnIo {

@@ -21,16 +21,9 @@ pub struct Disk {
 /// # Errors
 /// `NotFound` where there is none: tmpfs, overlay, network.
 pub fn under(path: &Path, dev: u64) -> io::Result<Vec<Disk>> {
-    of(&BlockDevice::under(path, dev)?)
-}
-
-/// The same of the file system on a device.
-///
-/// # Errors
-/// When sysfs does not have it: the device is gone.
-pub fn of(device: &BlockDevice) -> io::Result<Vec<Disk>> {
+    let device = BlockDevice::under(path, dev)?;
     let mut disks = Vec::new();
-    for node in members(device)? {
+    for node in members(&device)? {
         let disk = described(&node)?;
         if !disks.contains(&disk) {
             disks.push(disk);

@@ -8,8 +8,6 @@
 #ifndef FRAGMEND_DISKS_H
 #define FRAGMEND_DISKS_H
 
-#include "requests.h"
-
 #define NO_DISK MAX_DISKS
 
 /* The index of a disk in `config.disks`, if it is watched and has bios, or requests. */
@@ -24,6 +22,29 @@ static __always_inline __u32 disk_index(struct gendisk *disk, __u32 bios)
 		if (config.disks[i] == number && (config.bio_disks >> i & 1) == bios)
 			return i;
 	return NO_DISK;
+}
+
+/* The smallest power of two that is at least `n`, as its logarithm. */
+static __always_inline __u32 log_up(__u32 n)
+{
+	__u32 log = 0, step;
+
+	if (n <= 1)
+		return 0;
+	n--;
+	step = (n > 0xffff) << 4;
+	n >>= step;
+	log |= step;
+	step = (n > 0xff) << 3;
+	n >>= step;
+	log |= step;
+	step = (n > 0xf) << 2;
+	n >>= step;
+	log |= step;
+	step = (n > 3) << 1;
+	n >>= step;
+	log |= step;
+	return (log | n >> 1) + 1;
 }
 
 /* A request could not be entered into the table of those in flight, or not be removed from it. */
@@ -134,6 +155,14 @@ static __noinline int ends(__u32 index, __u64 address)
 		count_unanswered();
 	}
 	return done();
+}
+
+static __always_inline struct gendisk *disk_of(struct request *request)
+{
+	/* Since Linux 5.17 the queue has it. */
+	if (bpf_core_field_exists(request->rq_disk))
+		return request->rq_disk;
+	return request->q->disk;
 }
 
 SEC("tp_btf/block_rq_issue")

@@ -34,17 +34,12 @@ enum { BPF_RB_NO_WAKEUP = 1 };
 struct bpf_raw_tracepoint_args {
 	__u64 args[0];
 };
-struct bpf_pidns_info {
-	__u32 pid;
-	__u32 tgid;
-};
 
 #define BTRFS_SUPER_MAGIC 0x9123683e
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 #define S_IFIFO 0010000
 #define PF_IO_WORKER 0x10
-#define PF_KTHREAD 0x00200000
 #define EEXIST 17
 
 /* include/linux/page-flags.h; its number depends on the configuration. */

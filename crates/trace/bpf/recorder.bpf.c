@@ -20,7 +20,6 @@
  * | misses.h | what the page cache fetches; the tracepoints of readahead |
  * | direct.h | direct I/O |
  * | disks.h | what the disks answer |
- * | requests.h | requests of the block layer |
  * | syscalls.h | the numbers of the system calls, and the registers of their arguments |
  * | uring.h | what requests of io_uring do, and those whose completion the kernel does not report |
  */

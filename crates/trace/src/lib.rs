@@ -6,15 +6,11 @@
 //! | [`meta`](Meta) | how a trace was recorded |
 //! | [`sampling`](Sampling) | which accesses are in a trace |
 //! | [`record`] | the eBPF recorder |
-//! | [`foreground`] | what requests of other programs meet at disks, for the pace |
-//! | `kernel_side` | what loading either needs |
 //! | [`file`] | the Parquet file: [`TraceWriter`], [`read()`], [`each_event`] |
 
 mod error;
 mod event;
 pub mod file;
-pub mod foreground;
-mod kernel_side;
 mod meta;
 pub mod record;
 mod sampling;

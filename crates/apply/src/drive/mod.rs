@@ -75,10 +75,6 @@ pub trait Mover {
     fn let_others_in(&mut self, _: &Self::File) -> Result<(), Skip> {
         Ok(())
     }
-    /// See [`fragmend_layout::Underway::let_waiting_in`].
-    fn let_waiting_in(&mut self, file: &Self::File) -> Result<(), Skip> {
-        self.let_others_in(file)
-    }
     /// See [`fragmend_layout::Underway::release`].
     fn release(&mut self, file: &Self::File) -> Result<(), Skip> {
         self.let_others_in(file)
@@ -294,10 +290,6 @@ impl<M: Mover> Underway for Beside<'_, M> {
 
     fn let_others_in(&mut self) -> Result<(), Skip> {
         self.mover.let_others_in(self.file)
-    }
-
-    fn let_waiting_in(&mut self) -> Result<(), Skip> {
-        self.mover.let_waiting_in(self.file)
     }
 
     fn release(&mut self) -> Result<(), Skip> {

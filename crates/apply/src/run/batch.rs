@@ -49,21 +49,17 @@ impl Pace for Batch<'_, '_> {
 
     fn pause(&mut self, file: &mut dyn Underway, bytes: u64, took: Duration) -> Result<(), Skip> {
         let stop = self.run.stop;
-        let is_rated = matches!(self.run.options.rate, pace::Rate::BytesPerSecond(_));
         let pacer = self.run.pacer(self.device);
-        let mut left = pacer.due(bytes, took);
-        let until = left + pacer.now();
+        let until = pacer.due(bytes, took) + pacer.now();
         loop {
-            // A pause at a rate may be of any length.
-            if left > pace::SHORT && is_rated {
+            let left = until.saturating_sub(pacer.now());
+            if left > pace::SHORT {
                 file.let_others_in()?;
             }
             pacer.pause(left.min(pace::SHORT), stop);
-            left = until.saturating_sub(pacer.now());
-            if left.is_zero() || stop.load(Ordering::Relaxed) {
+            if left <= pace::SHORT || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            file.let_waiting_in()?;
         }
     }
 

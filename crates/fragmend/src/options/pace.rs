@@ -14,10 +14,6 @@ pub struct Pace {
     /// Bytes per second, for example 20M; `max`; or `auto`, which yields while others read
     #[arg(long, value_name = "RATE", default_value = "auto", value_parser = rate)]
     rate: Rate,
-    /// With --rate auto, by how many per cent the 99th percentile of what other programs wait for their requests may
-    /// become longer
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
-    disturb: f64,
     /// Leave at least this many bytes free [default: a twentieth of the file system]
     #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
     free_floor: Option<u64>,
@@ -75,19 +71,12 @@ impl Pace {
     pub fn options(&self, sharing: Sharing, dry_run: bool) -> Options {
         Options {
             rate: self.rate,
-            tolerance: self.disturb / 100.0,
             free_floor_bytes: self.free_floor,
             unshare: sharing.unshare,
             dry_run,
             ..Options::default()
         }
     }
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let value = text.trim_end_matches('%').trim_end().parse().ok();
-    let value = value.filter(|percent: &f64| (0.0..=1000.0).contains(percent));
-    value.ok_or_else(|| "per cent from 0 to 1000".into())
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

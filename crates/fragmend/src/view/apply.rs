@@ -125,9 +125,6 @@ fn write(event: &Event, json: bool, out: &mut impl Write) -> anyhow::Result<()> 
         writeln!(out, "{}", serde_json::to_string(event)?)?;
     } else if let Event::Summary(summary) = event {
         writeln!(out, "{}", table(&figures(summary)))?;
-        if let Some(paced) = &summary.paced {
-            writeln!(out, "pace: {}", printable(&paced.to_string()))?;
-        }
         for s in summary.skipped.iter().take(20) {
             let detail = if s.detail.is_empty() {
                 String::new()

@@ -7,18 +7,20 @@ use super::shared::{
     self, Answers, CLASSES, Control, Disk, Fetch, FoldKey, FoldValue, Held, RawEvent, Stats,
 };
 use super::sources::{Choice, DIRECT, MAY_BE_SKIPPED, PAUSABLE, READAHEAD, choose};
-use crate::kernel_side::{self, CONTROL, Capability, kernel, map, put};
 use crate::{Level, TraceError};
 use fragmend_sys::bpf_stats::{self, RunTime};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Mutex;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The capabilities that recording needs.
-const NEEDED: [Capability; 3] =
-    [Capability { bit: 2, name: "CAP_DAC_READ_SEARCH" }, kernel_side::PERFMON, kernel_side::BPF];
-
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
+
+/// The variables of the kernel side that change while it runs.
+const CONTROL: &str = ".data";
 
 /// The loaded and attached kernel side; dropping it detaches and unloads everything.
 pub(super) struct Kernel {
@@ -46,8 +48,17 @@ pub(super) struct Kernel {
 
 /// Loads and attaches the kernel side.
 pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, TraceError> {
-    let btf = kernel_side::ready("recording", &NEEDED)?;
+    check_capabilities()?;
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(TraceError::Kernel(
+            "this kernel carries no BTF type information, which recording needs: use a kernel \
+             built with CONFIG_DEBUG_INFO_BTF=y"
+                .into(),
+        ));
+    }
+    let btf = Btf::from_vmlinux().map_err(|e| kernel("cannot read the kernel's BTF", &e))?;
     let Choice { level, programs, unseen_sources } = choose(options, request, &btf)?;
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)
         .map_err(|e| kernel("cannot open the recorder's kernel side", &e))?;
@@ -328,4 +339,59 @@ fn fill(object: &Object, request: &Request) -> Result<(), TraceError> {
         put(&map(object, "cgroup")?, &0u32.to_ne_bytes(), &fd.to_ne_bytes())?;
     }
     Ok(())
+}
+
+fn map(object: &Object, name: &str) -> Result<MapHandle, TraceError> {
+    let is_it = |m: &libbpf_rs::Map<'_>| {
+        let found = m.name().to_string_lossy();
+        found == name || name == CONTROL && found.ends_with(CONTROL)
+    };
+    let found = object.maps().find(is_it);
+    let found = found.ok_or_else(|| TraceError::Kernel(format!("no map {name} was loaded")))?;
+    MapHandle::try_from(&found).map_err(|e| kernel(&format!("cannot open the map {name}"), &e))
+}
+
+fn put(map: &MapHandle, key: &[u8], value: &[u8]) -> Result<(), TraceError> {
+    map.update(key, value, MapFlags::ANY)
+        .map_err(|e| kernel(&format!("cannot fill the table {}", map.name().to_string_lossy()), &e))
+}
+
+/// The last warning of libbpf, which would be printed to stderr otherwise.
+static WARNING: Mutex<String> = Mutex::new(String::new());
+
+fn keep_warning(_: PrintLevel, text: String) {
+    if let Ok(mut warning) = WARNING.lock() {
+        *warning = text.lines().last().unwrap_or_default().trim().to_owned();
+    }
+}
+
+fn kernel(what: &str, error: &libbpf_rs::Error) -> TraceError {
+    let warning = WARNING.lock().map(|w| w.clone()).unwrap_or_default();
+    let sep = if warning.is_empty() { "" } else { "; " };
+    TraceError::Kernel(format!("{what}: {error}{sep}{warning}"))
+}
+
+/// Names all missing capabilities at once, instead of failing at the first.
+fn check_capabilities() -> Result<(), TraceError> {
+    const SYS_ADMIN: u32 = 21;
+    const NEEDED: [(u32, &str); 3] =
+        [(2, "CAP_DAC_READ_SEARCH"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+    let effective = effective_capabilities().unwrap_or(0);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let lacks = |bit: u32| !(has(bit) || bit > SYS_ADMIN && has(SYS_ADMIN));
+    let missing: Vec<_> =
+        NEEDED.iter().filter(|(bit, _)| lacks(*bit)).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(TraceError::Kernel(format!(
+        "recording needs the privilege {}: run it as root (sudo), or give these capabilities",
+        missing.join(", ")
+    )))
+}
+
+fn effective_capabilities() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(hex.trim(), 16).ok()
 }
