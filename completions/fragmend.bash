@@ -46,6 +46,9 @@ _fragmend() {
             fragmend,scan)
                 cmd="fragmend__subcmd__scan"
                 ;;
+            fragmend,top)
+                cmd="fragmend__subcmd__top"
+                ;;
             fragmend,watch)
                 cmd="fragmend__subcmd__watch"
                 ;;
@@ -78,6 +81,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__help,scan)
                 cmd="fragmend__subcmd__help__subcmd__scan"
+                ;;
+            fragmend__subcmd__help,top)
+                cmd="fragmend__subcmd__help__subcmd__top"
                 ;;
             fragmend__subcmd__help,watch)
                 cmd="fragmend__subcmd__help__subcmd__watch"
@@ -140,7 +146,7 @@ _fragmend() {
 
     case "${cmd}" in
         fragmend)
-            opts="-q -h -V --json --quiet --help --version scan record plan apply auto probe report recover watch lab help"
+            opts="-q -h -V --json --quiet --help --version scan record plan apply auto top probe report recover watch lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -246,7 +252,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help)
-            opts="scan record plan apply auto probe report recover watch lab help"
+            opts="scan record plan apply auto top probe report recover watch lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -456,6 +462,20 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__scan)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__top)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -952,6 +972,64 @@ _fragmend() {
                     ;;
                 --source)
                     COMPREPLY=($(compgen -W "auto fiemap bulk" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__top)
+            opts="-q -h --interval --policy --budget --hot --truncate --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --policy)
+                    COMPREPLY=($(compgen -W "gain fragpicker bypass whole-file iodp segments" -- "${cur}"))
+                    return 0
+                    ;;
+                --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --truncate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --min-gain)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rated-writes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --free-floor)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --engine)
+                    COMPREPLY=($(compgen -W "native rewrite" -- "${cur}"))
+                    return 0
+                    ;;
+                --journal)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

@@ -48,7 +48,7 @@ fn text(page: &str) -> String {
 /// Runs the blocks of a page.
 fn page(name: &str) {
     let dir = scratch::directory("book");
-    let drive = Drive::serve("microsd", dir.path());
+    let drive = Drive::serve("microsd", dir.path(), None);
     let data = drive.mount_point();
     let blocks = blocks(&text(name).replace(DATA, data.to_str().unwrap()));
     assert!(!blocks.is_empty(), "{name} has no commands");
@@ -80,6 +80,7 @@ pages! {
     loop_probe: "docs/probe.md",
     loop_serve: "docs/serve.md",
     loop_report_page: "docs/report.md",
+    loop_watch_page: "docs/watch.md",
     loop_lab: "crates/lab/README.md",
 }
 

@@ -1,6 +1,6 @@
 //! Pages of the documentation with commands: their blocks, run in one shell, and what the pages show of what they print.
 //!
-//! A block of commands is fenced as `sh`, and may be followed by one fenced as `text`: lines that it prints, in this
+//! A block of commands is fenced as `sh` (`toml` is for files, which do nothing), and may be followed by one fenced as `text`: lines that it prints, in this
 //! order, perhaps beside others.
 
 use fragmend_testbed::process::finish;
@@ -36,6 +36,7 @@ pub fn blocks(page: &str) -> Vec<Block> {
                 let block = blocks.last_mut().expect("output follows commands");
                 block.shown.extend(content.map(str::to_owned));
             }
+            "toml" => drop(content.count()),
             other => panic!("a block of {other:?}"),
         }
     }
