@@ -6,7 +6,8 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench lab concurrency soak fuzz mutate waits generate check-generated fmt clippy clean
+.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits book generate check-generated fmt \
+	clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -19,6 +20,12 @@ demo: ## See it work: one database on two simulated drives; on one it pays to me
 	@scripts/prerequisites demo
 	$(CARGO) build --release --bin fragmend --bin demo
 	@scripts/as-root $(binaries)/demo
+
+pictures: ## Take the pictures in docs/pictures, of reports of a run of the demo
+	@scripts/prerequisites test
+	$(CARGO) build --release --bin fragmend --bin pictures
+	@mkdir -p docs/pictures
+	@scripts/as-root $(binaries)/pictures docs/pictures
 
 test: ## Run every test, and print what each tried; most need root and loop devices
 	@scripts/prerequisites test
@@ -59,6 +66,10 @@ fuzz: ## Fuzz every parser with 10 million inputs (RUNS=, TARGETS=; QUICK=1: 10 
 mutate: ## Remove each barrier, lease and comparison in turn; a test must fail (ONLY= for some)
 	@scripts/prerequisites test
 	$(CARGO) run --quiet -p xtask -- mutate $(ONLY)
+
+book: ## Build the book of docs/ into target/book, with mdBook, which is built first if it is missing
+	@scripts/prerequisites build
+	scripts/book
 
 generate: ## Write man pages, completions and JSON schemas from the binary's definitions
 	$(CARGO) run --quiet -p xtask -- generate

@@ -33,8 +33,11 @@ complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "record" -d 'Trace
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "plan" -d 'Choose what is worth moving, and explain it'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "top" -d 'Watch a file system while it is used: a map, the files by the time that is lost because of them, and the present plan'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "probe" -d 'Measure what reading a device costs, and how its flash is organized; reads only'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "report" -d 'One HTML page of scans, plans, receipts, profiles and results of the lab'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "watch" -d 'Record and plan again and again, advise, and move what a policy permits, within a daily budget'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l top -d 'How many of the worst files the text lists; JSON has them all' -r
@@ -42,7 +45,8 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Wh
 fiemap\t'Open every file and ask the kernel (FIEMAP)'
 bulk\t'Read ext4\'s inode tables from the block device, or the reverse mapping of an XFS; needs root'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Enter other file systems mounted below a path'
-complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l layouts -d 'Write where each file\'s data is, too (`layout`), which the lab reads; with --json only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l free -d 'Show the free space of each file system, too: how long its runs are'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l layouts -d 'Write where each file\'s data is, too (`layout`), which the lab reads, and what is free and metadata (`spaces`); with --json only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l check -d 'Put the result into the exit status: it contains 2 if something could be improved'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d 'No progress and no hints; results and errors only'
@@ -125,6 +129,29 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l watch-again -
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l interval -d 'How often to draw, and over which time rates are counted' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'The most time saved for the bytes written'
+fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
+bypass\t'Every fragmented readahead window; needs no trace'
+whole-file\t'Every fragmented file, whole; needs no trace'
+iodp\t'Accessed ranges by how fragmented and how often read they are, as InDeF chooses them'
+segments\t'Fragmented segments of an F2FS, emptied file by file, so that files become contiguous and segments free; needs no trace, and root'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l budget -d 'Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and of plan --check, contains 16' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l truncate -d 'Leave out so many per cent of the accessed ranges of each file, those of the lowest priority: of the policy iodp, and 30 if it is not given' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l min-gain -d 'Seconds that a move must save per GiB that it writes, in one replay of what was recorded. By default a sixteenth of the time that the device itself needs to read and write a GiB, so that a move has paid for itself after sixteen such replays: 0.04 s on an NVMe drive, 0.2 s on a SATA one, 0.9 s on a disk, 1.4 s on a memory card' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l rated-writes -d 'What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes. Drives that keep an account of their wear (NVMe, many SATA drives) are asked for it in any case, where this is run as root' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l free-floor -d 'Leave at least this many bytes free [default: a twentieth of the file system]' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own primitive, safe beside programs that use the files'
+rewrite\t'Copy, punch, allocate, write again: for file systems without such a primitive, and for files that no program has open; keeps a durable copy until all is done, from which `fragmend recover` continues after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system: on ext4, XFS, Btrfs or F2FS with write barriers, and where others cannot rename them. It must be given where only a directory of the file system is mounted, as in a container' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l assume-cold -d 'Plan for a cold start (boot, batch job, fail-over): as if nothing were in the page cache at first, whatever reached the device while it was recorded'
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l force -d 'Also move where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or other programs have the file open for writing (F2FS)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l seconds -d 'How long it may last, at most; a file\'s ranges may last as long again' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l pace -d 'How it goes beside other programs' -r -f -a "auto\t'It waits while others use the device, and rests between bursts'
 max\t'As fast as it goes'"
@@ -140,6 +167,10 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l check -d 'Pu
 complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand report" -s o -l output -d 'The page to write (HTML, one file that loads nothing); needed unless --json is given' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand report" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand report" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l journal -d 'The directory that was given to `apply --journal`. If copies of the file system are mounted as well, nothing is done until PATH names the one that was rewritten. A record is kept as `NAME.record.kept`, exit code 1, if it is not certain that its own file was found; renamed back, it is checked again' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l prefer -d 'What to do where a file at or below the given paths was changed after its record was made' -r -f -a "file\t'The file as it is now: remove the record'
 record\t'The recorded bytes: put them back over what is there'"
@@ -147,6 +178,13 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l dry-run -d
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l policy -d 'What is watched, what may move and when, and how much may be written; TOML' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l store -d 'Where the daemon remembers; made, with its directory, for its owner alone' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l once -d 'Record once, plan, move what may move now, and end: for timers'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l check -d 'Check the policy, and print what it means'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and not __fish_seen_subcommand_from list run compare drive serve help" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and not __fish_seen_subcommand_from list run compare drive serve help" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and not __fish_seen_subcommand_from list run compare drive serve help" -s h -l help -d 'Print help'
@@ -192,15 +230,18 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_s
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "drive" -d 'Check a drive\'s description and print it, as a start for one of your own'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve a simulated drive as a block device of this machine, for real file systems'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "record" -d 'Trace what programs read and write, into a Parquet file'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "auto" -d 'Record, plan and apply in one go'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "probe" -d 'Measure what reading a device costs, and how its flash is organized; reads only'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "record" -d 'Trace what programs read and write, into a Parquet file'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "top" -d 'Watch a file system while it is used: a map, the files by the time that is lost because of them, and the present plan'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "probe" -d 'Measure what reading a device costs, and how its flash is organized; reads only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "report" -d 'One HTML page of scans, plans, receipts, profiles and results of the lab'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "watch" -d 'Record and plan again and again, advise, and move what a policy permits, within a daily budget'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto top probe report recover watch lab help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "list" -d 'Which experiments and drives there are, and which loads and remedies are compared'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "run" -d 'Run experiments: the paper\'s figures, ours, and whether they are in band'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "compare" -d 'Compare all remedies side by side on aged images: what each gains, writes, wears out and risks'

@@ -35,7 +35,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 20] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
@@ -47,10 +47,14 @@ pub const TARGETS: [Target; 17] = [
     target("fiemap", targets::ioctls::fiemap),
     target("btrfs", targets::ioctls::btrfs),
     target("xfs", targets::ioctls::xfs),
+    // A bit of a bitmap may be half a run.
+    Target { memory: (4 << 20, 512), ..target("space", targets::space::space_of) },
     target("drive", targets::toml::drive),
     target("load", targets::toml::load),
     target("block-trace", targets::lab::block_trace),
     target("scan", targets::lab::scan),
+    target("known", targets::known::file),
+    target("catalogue", targets::known::catalogue),
     target("mounts", targets::text::mounts),
     target("text", targets::text::text),
 ];

@@ -44,6 +44,11 @@ pub enum Command {
     Apply(commands::apply::Args),
     /// Record, plan and apply in one go
     Auto(commands::auto::Args),
+    /// Watch a file system while it is used: a map, the files by the time that is lost because of them, and the present plan
+    ///
+    /// Needs a terminal. A plan can be started from there, after a question that says what it writes and saves; it can be
+    /// paused and stopped at its next safe point. Keys are shown at the bottom, and explained by ?.
+    Top(commands::top::Args),
     /// Measure what reading a device costs, and how its flash is organized; reads only
     ///
     /// Safe on a mounted device: it is read past the page cache, nothing is ever written, and what is going to be read
@@ -51,8 +56,20 @@ pub enum Command {
     /// intervals show the die allocation granularity and the stripe, if they can be told. The result is kept as the
     /// profile of the drive. Of a file, ranges are listed that are in one extent and yet slow.
     Probe(commands::probe::Args),
+    /// One HTML page of scans, plans, receipts, profiles and results of the lab
+    ///
+    /// It begins with the answer in a sentence, and has the map of each file system, the files that cost most with their
+    /// extents, the curve of time saved against bytes written, prediction beside measurement, receipts, free space, and what
+    /// reads cost on the device, as far as the inputs have them.
+    Report(commands::report::Args),
     /// Put back what an interrupted `--engine rewrite` left unfinished
     Recover(commands::recover::Args),
+    /// Record and plan again and again, advise, and move what a policy permits, within a daily budget
+    ///
+    /// Without a rule that says mode = "move" nothing is moved. What it knows is kept in a store: what was written in the last
+    /// 24 hours, what was moved, which files become fragmented again, and by which program. docs/watch.md describes the policy.
+    /// SIGHUP reads it again; SIGINT and SIGTERM end the daemon at the next safe point.
+    Watch(commands::watch::Args),
     /// Repeat the papers' experiments on simulated drives, or run a load of your own on one
     Lab(commands::lab::Args),
 }

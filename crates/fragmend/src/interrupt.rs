@@ -56,10 +56,20 @@ pub fn install() -> anyhow::Result<&'static AtomicBool> {
     Ok(asked)
 }
 
+/// What is called before a signal ends the process at once, or once a range is whole: it sets right what the end would leave, such
+/// as a terminal.
+static BEFORE_END: OnceLock<fn()> = OnceLock::new();
+
+/// Sets what is called then; the first call counts.
+pub fn before_end(what: fn()) {
+    BEFORE_END.get_or_init(|| what);
+}
+
 fn listen(mut came: Signals, handled: &[i32]) {
     signals::take_only(handled);
     let Some(first) = came.forever().next() else { return };
     let asked = Instant::now();
+    let before = || BEFORE_END.get().into_iter().for_each(|what| what());
     let mut again: Option<(i32, Instant)> = None;
     loop {
         std::thread::sleep(LOOK);
@@ -70,8 +80,10 @@ fn listen(mut came: Signals, handled: &[i32]) {
         }
         let waits = |since: Instant| since.elapsed() > PATIENCE;
         if let Some((signal, since)) = again {
+            before();
             signals::end_by(signal, waits(since));
         } else if waits(asked) && Waiting::time().is_some_and(|time| time > PATIENCE) {
+            before();
             signals::end_by(first, false);
         }
     }

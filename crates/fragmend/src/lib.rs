@@ -9,7 +9,6 @@
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP |
 //! | [`options`] | options that several verbs have |
 //! | [`outlet`] | output whose reader may be slow, or never read |
-//! | [`size`] | sizes on the command line |
 //! | [`threads`] | the threads that work on many files at once |
 //! | [`terminal`] | nothing that is printed has power over a terminal |
 //! | [`ui`] | progress, colour, messages |
@@ -23,7 +22,6 @@ pub mod exit;
 pub mod interrupt;
 pub mod options;
 pub mod outlet;
-pub mod size;
 pub mod terminal;
 pub mod threads;
 pub mod ui;
@@ -67,7 +65,12 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     // A write beyond the limit of file sizes is reported like any other error; it does not end the process.
     let _ = fragmend_sys::signals::no_end_by_file_size();
     let ui = ui::Ui::new(&cli.global);
-    if !matches!(cli.command, Command::Apply(_) | Command::Recover(_)) {
+    // The daemon drops privileges first, and starts them itself.
+    let starts_them = matches!(
+        cli.command,
+        Command::Apply(_) | Command::Recover(_) | Command::Top(_) | Command::Watch(_)
+    );
+    if !starts_them {
         threads::start();
     }
     let result = match cli.command {
@@ -76,8 +79,11 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args, &ui),
         Command::Apply(args) => commands::apply::run(&args, &ui),
         Command::Auto(args) => commands::auto::run(&args, &ui),
+        Command::Top(args) => commands::top::run(&args, &ui),
         Command::Probe(args) => commands::probe::run(&args, &ui),
         Command::Recover(args) => commands::recover::run(&args, &ui),
+        Command::Report(args) => commands::report::run(&args, &ui),
+        Command::Watch(args) => commands::watch::run(&args, &ui),
         Command::Lab(args) => commands::lab::run(&args, &ui),
     };
     match result {

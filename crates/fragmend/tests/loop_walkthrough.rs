@@ -1,65 +1,15 @@
 //! `docs/walkthrough.md`, executed: its blocks of commands run in one shell, and print what the page shows, but for the
 //! figures.
 
+#[path = "support/page.rs"]
+mod page;
+
 use fragmend_testbed::cleanup::{self, Undo};
-use fragmend_testbed::process::finish;
 use fragmend_testbed::scratch;
-use std::fmt::Write;
-use std::path::Path;
+use page::{blocks, run, without_figures};
 use std::process::Command;
 
 const PAGE: &str = include_str!("../../../docs/walkthrough.md");
-/// Printed between two blocks.
-const MARK: &str = "=== the next block";
-
-/// A block of commands, and the lines that the page shows of what it prints.
-struct Block {
-    commands: String,
-    shown: Vec<String>,
-}
-
-fn blocks(page: &str) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    let mut lines = page.lines();
-    while let Some(fence) = lines.next() {
-        let Some(kind) = fence.strip_prefix("```") else { continue };
-        let content = lines.by_ref().take_while(|line| *line != "```");
-        match kind {
-            "sh" => {
-                let commands = content.fold(String::new(), |text, line| text + line + "\n");
-                blocks.push(Block { commands, shown: Vec::new() });
-            }
-            "text" => {
-                let block = blocks.last_mut().expect("output follows commands");
-                block.shown.extend(content.map(str::to_owned));
-            }
-            other => panic!("a block of {other:?}"),
-        }
-    }
-    blocks
-}
-
-/// A line without its figures, units and spaces between words: these may differ.
-fn without_figures(line: &str) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "us", "ms", "s"];
-    let unit = |word: &str| {
-        let bare = word.trim_end_matches([',', ';', ':']);
-        units.contains(&bare)
-    };
-    let mut plain: Vec<String> = Vec::new();
-    for word in line.split_whitespace() {
-        let figure = word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit());
-        let after_figure = plain.last().is_some_and(|last| last.ends_with('N'));
-        match (figure, after_figure) {
-            // Digits may be grouped by spaces.
-            (true, true) => {}
-            (true, false) => plain.push("N".into()),
-            (false, true) if unit(word) => {}
-            _ => plain.push(word.to_owned()),
-        }
-    }
-    plain.join(" ")
-}
 
 #[test]
 fn loop_the_page_does_what_it_says() {
@@ -69,40 +19,13 @@ fn loop_the_page_does_what_it_says() {
     let _ticket = cleanup::register(Undo::Tree(dir.path().to_owned()));
     let _mounted = cleanup::register(Undo::Mount(dir.path().join("here/mnt")));
     // The page's own directory is in this one, and what a block that fails leaves behind is removed.
-    let mut script = String::from(
-        "mktemp() { mkdir \"$HERE\" && echo \"$HERE\"; }\n\
-         trap 'set +e; umount mnt 2>/dev/null; echo quit >\"${drive:-.}/control\"; wait' EXIT\n",
-    );
-    for block in &blocks {
-        writeln!(script, "{}echo '{MARK}'", block.commands).unwrap();
-    }
+    let before = "mktemp() { mkdir \"$HERE\" && echo \"$HERE\"; }\n\
+        trap 'set +e; umount mnt 2>/dev/null; echo quit >\"${drive:-.}/control\"; wait' EXIT\n";
     // The end of the page has ended it.
-    script.push_str("trap - EXIT\n");
-    let binary = Path::new(env!("CARGO_BIN_EXE_fragmend")).parent().unwrap();
-    let path = std::env::join_paths(
-        std::iter::once(binary.to_owned())
-            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-    );
+    let after = "trap - EXIT\n";
     let mut bash = Command::new("bash");
-    bash.args(["-eu", "-c", &script]).env("HERE", dir.path().join("here"));
-    let finished = finish(bash.env("PATH", path.unwrap()).current_dir(dir.path()));
-    let printed: Vec<&str> = finished.stdout.split(MARK).collect();
-    assert!(
-        finished.status.success(),
-        "after block {}: {}\n{}",
-        printed.len(),
-        finished.stdout,
-        finished.stderr
-    );
-    assert_eq!(printed.len(), blocks.len() + 1, "{}", finished.stdout);
-    for (block, printed) in blocks.iter().zip(&printed) {
-        let mut lines = printed.lines().map(without_figures);
-        for shown in &block.shown {
-            let wanted = without_figures(shown);
-            assert!(lines.any(|line| line == wanted), "no {wanted:?} in its place: {printed}");
-        }
-    }
-    claims(&printed.concat());
+    bash.env("HERE", dir.path().join("here"));
+    claims(&run(&blocks, bash, (before, after), dir.path()).concat());
 }
 
 /// What the page claims with its figures.

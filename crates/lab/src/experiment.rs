@@ -4,7 +4,7 @@ use crate::plot::Plot;
 use crate::row::Row;
 use fragmend_layout::schema;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An experiment of a paper.
 pub struct Experiment {
@@ -30,7 +30,7 @@ pub struct Results {
 }
 
 /// The results of an experiment or a load, as they are printed.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// Version of this document's format.
     pub schema_version: u32,

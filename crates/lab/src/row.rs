@@ -1,10 +1,10 @@
 //! A figure of an experiment: the paper's, ours, and how far they may differ.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// How far our figure may differ from the paper's.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Band {
     /// By this many of the figure's unit, up or down.
@@ -24,7 +24,7 @@ pub enum Band {
 }
 
 /// One figure.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// What it is.
     pub name: String,
@@ -33,6 +33,7 @@ pub struct Row {
     /// The paper's figure.
     pub paper: Option<f64>,
     /// Ours.
+    #[serde(deserialize_with = "or_none")]
     pub ours: f64,
     /// How far they may differ.
     pub band: Band,
@@ -41,8 +42,13 @@ pub struct Row {
     /// Whether a constant of the drive, the host or the program was chosen by this figure of the paper's: ours only confirms that choice.
     pub fitted: bool,
     /// Why they differ further, as far as that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// A figure of which JSON has `null`, as it is no number.
+fn or_none<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Row {

@@ -31,6 +31,7 @@ mod scanned;
 pub mod schema;
 mod segments;
 mod skip;
+mod space;
 mod volume;
 mod window;
 
@@ -55,5 +56,6 @@ pub use relocate::{Fate, Movable, Moved, Pace, Settled, Target, Terms, Underway}
 pub use scanned::ScannedLayout;
 pub use segments::{Section, Segment, SegmentTable, by_cost_benefit, segment_degree};
 pub use skip::{Skip, SkipReason};
+pub use space::{FreeSpace, Space, SpaceKind, SpaceRun};
 pub use volume::Volume;
 pub use window::windows;

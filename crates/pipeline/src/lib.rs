@@ -4,10 +4,12 @@
 //! | stage | from | to |
 //! |---|---|---|
 //! | [`record()`] | paths, for some time | a trace: which threads read and write what |
+//! | [`rolling()`] | paths, until told to stop | a trace for each period |
 //! | [`survey()`] | the trace, or paths alone | a [`Survey`]: files with their present layouts |
 //! | [`drives()`] | the survey's devices | what the drives report of their wear, for [`Survey::drives`] |
 //! | [`plan()`] | the survey and settings | a [`Plan`]: ranges, predictions, reasons |
 //! | [`apply()`] | the plan | receipts, and their [`Summary`] |
+//! | [`places`] | a path | where the data of all files below it is |
 //! | [`measure`] | recorded reads, before and after | prediction beside measurement |
 //!
 //! Nothing here prints, asks, or knows of a terminal. The first two stages run long without a result, so they
@@ -22,6 +24,7 @@ mod drives;
 mod error;
 mod event;
 pub mod measure;
+pub mod places;
 pub mod plan_file;
 mod record;
 pub mod survey;
@@ -31,6 +34,8 @@ pub use drives::drives;
 pub use error::Error;
 pub use event::{Event, LeftOut, Observer, Replayed, unobserved};
 pub use fragmend_apply::{Listener, Summary};
-pub use fragmend_plan::{Plan, Survey, make as plan, with_curve as plan_with_curve};
-pub use record::{Recording, record};
-pub use survey::{absolute, survey};
+pub use fragmend_plan::{
+    Plan, Survey, make as plan, with_curve as plan_with_curve, with_losses as plan_with_losses,
+};
+pub use record::{Recording, record, rolling};
+pub use survey::{absolute, device, survey};

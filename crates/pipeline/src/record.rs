@@ -1,9 +1,9 @@
 //! The first stage: which threads read and write what.
 
-use crate::survey::MOST_ORDERED;
+use crate::survey::{self, MOST_ORDERED};
 use crate::{Error, Event, Observer};
 use fragmend_sys::output::{self, Audience, Output};
-use fragmend_trace::record::{Options, Summary};
+use fragmend_trace::record::{Options, Rolled, Rolling, Summary};
 use fragmend_trace::{Existing, Filter, Op, Order, Trace, TraceError};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,26 @@ pub fn record(options: &Options, stop: &AtomicBool, observe: &Observer) -> Resul
         observe(Event::Recorded(progress));
     });
     Ok(recorded?)
+}
+
+/// Records until `stop` is set, and reports what was accessed each `period`, without loading and attaching the recorder anew.
+/// What reaches a device stays in its order where one of the file systems is on a device that seeks.
+///
+/// `report` must return soon, as that of [`fragmend_trace::record::rolling`], which says more.
+///
+/// # Errors
+/// As [`record`].
+pub fn rolling(
+    options: &Options,
+    period: Duration,
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(Rolled),
+) -> Result<(), Error> {
+    let seeks = |path: &PathBuf| {
+        survey::device(path).is_ok_and(|device| !device.profile.cost.seeks().is_empty())
+    };
+    let rolling = Rolling { period, ordered: options.paths.iter().any(seeks) };
+    Ok(fragmend_trace::record::rolling(options, rolling, stop, report)?)
 }
 
 /// A recording whose trace is read again, perhaps several times: from the file that was written, whatever another
@@ -60,6 +80,11 @@ impl Recording {
         Ok(Self { options, file, kept })
     }
 
+    /// How it is recorded, to be changed before that: what it may cost, and the memory for it.
+    pub fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
     /// Records; to be called once.
     ///
     /// # Errors
@@ -80,6 +105,24 @@ impl Recording {
         let order = Some(Order { up_to: MOST_ORDERED, cold });
         let everything = Filter { order, turns: true, ..Filter::default() };
         Ok(fragmend_trace::read_open(&self.file, &self.options.output, &everything)?)
+    }
+
+    /// The same where memory is short: equal accesses are counted once if what missed the page cache was recorded.
+    ///
+    /// # Errors
+    /// As [`trace`](Self::trace).
+    pub fn counted_trace(&self) -> Result<Trace, Error> {
+        let order = Some(Order { up_to: MOST_ORDERED, cold: false });
+        let filter = Filter { fold_if_misses: true, order, turns: true, ..Filter::default() };
+        Ok(fragmend_trace::read_open(&self.file, &self.options.output, &filter)?)
+    }
+
+    /// Shows every access to `visit`, with its process, in the order of the trace.
+    ///
+    /// # Errors
+    /// As [`trace`](Self::trace).
+    pub fn each_event(&self, visit: &mut dyn FnMut(&fragmend_trace::Event)) -> Result<(), Error> {
+        Ok(fragmend_trace::each_event(&self.file, &self.options.output, visit)?)
     }
 
     /// What was read from the device and written, without its order.

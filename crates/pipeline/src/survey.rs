@@ -13,7 +13,7 @@ use crate::{Error, Event, Observer};
 use fragmend_engines::engine;
 use fragmend_layout::{FileId, Layout, ObservedLoad, Skip, SkipReason};
 use fragmend_plan::file::LeftAlone;
-use fragmend_plan::{Part, SlowFile, Survey, SurveyedFile};
+use fragmend_plan::{Device, Part, SlowFile, Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::{btrfs, root};
@@ -22,7 +22,9 @@ use mounted::{FoundFile, MOST_HINTS, Mounts, SurveyedMount};
 use rustix::fs::{Mode, OFlags};
 pub use segments::segments;
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Surveys the files of a trace below `paths` (all of them if there are none), or without a trace every
@@ -119,6 +121,18 @@ pub fn order(meta: &Meta, cold: bool) -> Option<Order> {
     };
     let needed = meta.devices.iter().any(&mut seeks);
     needed.then_some(Order { up_to: MOST_ORDERED, cold })
+}
+
+/// The file system of a path, and the device below it.
+///
+/// # Errors
+/// [`Error::Path`] where the path cannot be examined, or no mount shows its file system.
+pub fn device(path: &Path) -> Result<Device, Error> {
+    let number = std::fs::metadata(path).map_err(Error::at(path))?.dev();
+    let mut mounts = Mounts::default();
+    let mount = mounts.of(number, [path].into_iter());
+    let not_mounted = || Error::at(path)(io::Error::other("its file system is not mounted"));
+    Ok(mount.ok_or_else(not_mounted)?.device.clone())
 }
 
 /// What was found so far.

@@ -32,6 +32,7 @@
 //! | `chosen` | what of it is to be moved |
 //! | [`cleaned`] | what becomes of segments |
 //! | `explain` | chosen ranges with their figures and reasons |
+//! | [`losses`] | what each file loses, also where nothing pays |
 //! | [`verdict`] | whether the plan is worth it, and why not |
 //! | [`curve`](mod@curve) | bytes against time |
 //! | [`wear`] | what the writing means to the drives |
@@ -61,6 +62,7 @@ mod halves;
 mod heat;
 mod in_order;
 pub mod input;
+pub mod losses;
 pub mod make;
 pub mod merge;
 pub mod outlook;
@@ -87,7 +89,8 @@ pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
 pub use fragments::Bill;
 pub use in_order::{Fetches, one_thread};
 pub use input::{Basis, Policy, Settings};
-pub use make::{make, with_curve};
+pub use losses::FileLoss;
+pub use make::{make, with_curve, with_losses};
 pub use recorded::RecordedReads;
 pub use requests::Request;
 pub use select::iodp::Priorities;

@@ -13,6 +13,7 @@ use crate::fit;
 use crate::fragments::Bill;
 use crate::in_order::one_thread;
 use crate::input::{Basis, Policy, Settings};
+use crate::losses::{self, FileLoss};
 use crate::outlook::{Outlook, weigh};
 use crate::parallel;
 use crate::requests::{self, Request, Shape};
@@ -81,6 +82,30 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 
 /// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
+    let Made { plan, curve, .. } = made(survey, settings, Beside { curve: wanted, losses: false });
+    (plan, curve)
+}
+
+/// The same, with what each file loses, whether or not anything of it is to be moved.
+pub fn with_losses(survey: Survey, settings: &Settings) -> (Plan, Vec<FileLoss>) {
+    let Made { plan, losses, .. } = made(survey, settings, Beside { curve: false, losses: true });
+    (plan, losses)
+}
+
+/// What is wanted beside a plan.
+struct Beside {
+    curve: bool,
+    losses: bool,
+}
+
+/// A plan, and what was wanted beside it.
+struct Made {
+    plan: Plan,
+    curve: Vec<CurvePoint>,
+    losses: Vec<FileLoss>,
+}
+
+fn made(survey: Survey, settings: &Settings, wanted: Beside) -> Made {
     let thinned = Thinned::of(&survey);
     let place_bytes = survey.part.map_or(LEAST_PLACE, |part| part.place_bytes.max(LEAST_PLACE));
     let Survey { mut files, devices, left_alone, misses, loads, ordered, .. } = survey;
@@ -112,9 +137,10 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let chosen = cleaning.map(|cleaning| Chosen::of_segments(cleaning, analysed.len()));
     let Chosen { ranges, over_budget_bytes, cold, left_to_chance } =
         chosen.unwrap_or_else(|| Chosen::of(&mut analysed, &between, settings, place_bytes));
-    let curve = if wanted { curve(&analysed, &between) } else { Vec::new() };
+    let curve = if wanted.curve { curve(&analysed, &between) } else { Vec::new() };
     let mut moves = moves(&ranges, &kept, &analysed);
     let outlooks = parallel::map(kept.len(), |i| outlook(&analysed[i], &cold[i]));
+    let losses = if wanted.losses { losses::of(&kept, &analysed, &outlooks) } else { Vec::new() };
     let mut summary = Summary {
         accesses,
         over_budget_bytes,
@@ -142,8 +168,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     let file_systems_bytes = devices.iter().map(|d| d.total_bytes).sum();
     judge(&mut summary, &case, file_systems_bytes);
     if !summary.worth && settings.policy == Policy::Gain {
-        moves.iter_mut().for_each(Vec::clear);
-        nothing_moves(&mut summary);
+        nothing_moves(&mut summary, &mut moves);
     }
     let mut plan = Plan {
         format: FORMAT.into(),
@@ -162,7 +187,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         judge(&mut plan.summary, &case, file_systems_bytes);
         (plan.summary.rated_share, plan.summary.wear) = wear(&plan);
     }
-    (plan, curve)
+    Made { plan, curve, losses }
 }
 
 /// What moves out of segments, by the policy for them.
@@ -281,8 +306,9 @@ fn was_timed(summary: &mut Summary, timed: Timed) {
     }
 }
 
-/// Corrects the summary of a plan that moves nothing after all.
-fn nothing_moves(summary: &mut Summary) {
+/// Corrects a plan that moves nothing after all.
+fn nothing_moves(summary: &mut Summary, moves: &mut [Vec<ByteRange>]) {
+    moves.iter_mut().for_each(Vec::clear);
     (summary.bytes_to_move, summary.ranges, summary.files) = (0, 0, 0);
     (summary.space_cost_bytes, summary.slow_bytes) = (0, 0);
     summary.requests_after = summary.requests_before;

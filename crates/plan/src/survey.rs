@@ -274,4 +274,29 @@ mod tests {
         let requests = (summary.requests_before, summary.requests_after);
         assert_eq!((summary.files_considered, summary.ranges, requests), (1, 1, (8, 1)));
     }
+
+    /// By the same costs: what a plan saves of one file that is read whole is what that file loses.
+    #[test]
+    fn a_file_loses_what_a_plan_saves_and_a_contiguous_one_nothing() {
+        let access = Access {
+            offset: 0,
+            length: 8 * BLOCK as u32,
+            count: 3,
+            thread: 1,
+            op: Op::Read,
+            direct: true,
+            windowed: false,
+        };
+        let seen =
+            |inode| FileAccesses { accesses: vec![access], ..FileAccesses::of(Fixed::id(inode)) };
+        let survey = Survey::of(&Fixed, Some(vec![seen(1), seen(2)])).unwrap();
+        let (plan, losses) = crate::with_losses(survey.clone(), &Settings::default());
+        assert_eq!(plan, make(survey, &Settings::default()));
+        let [apart, whole] = &losses[..] else { panic!("{losses:?}") };
+        assert_eq!((apart.file, apart.fragments, apart.requests), (Fixed::id(1), 8, 24));
+        assert_eq!((whole.fragments, whole.requests, whole.seconds_lost), (1, 3, 0.0));
+        assert!(apart.seconds_lost > 0.0 && whole.seconds > 0.0, "{losses:?}");
+        assert!((apart.seconds_lost - plan.summary.seconds_saved).abs() < 1e-9, "{losses:?}");
+        assert!((apart.seconds - apart.seconds_lost - whole.seconds).abs() < 1e-9, "{losses:?}");
+    }
 }

@@ -10,6 +10,7 @@
 //! | [`record`] | the document of `fragmend record` |
 //! | [`recover`] | the document of `fragmend recover` |
 //! | [`scan`] | the document of `fragmend scan` |
+//! | [`size`] | sizes as people write them |
 //! | [`slow`] | the slow ranges of a probe's document, read for planning |
 //! | [`wear`] | what is said of wear |
 //! | [`unit`] | formats a value with its unit for people |
@@ -20,9 +21,10 @@ pub mod probe;
 pub mod record;
 pub mod recover;
 pub mod scan;
+pub mod size;
 pub mod slow;
 pub mod unit;
 pub mod wear;
 
-pub use figures::{Figure, figures, table};
+pub use figures::{Column, Figure, columns, figures, table};
 pub use unit::{Unit, human};

@@ -4,7 +4,8 @@
 //! The subcommand writes [`ScanReport`] as a stream, file by file, because there may be millions of files;
 //! the structure here describes the whole stream, and its schema is generated from it.
 
-use fragmend_layout::{Measures, PathText, ScannedLayout, SkipReason};
+use fragmend_known::Known;
+use fragmend_layout::{Measures, PathText, ScannedLayout, SkipReason, SpaceRun};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,9 @@ pub struct ScanReport {
     pub frag_distance_distribution: Vec<Step>,
     /// What was left out.
     pub skipped: Vec<Skipped>,
+    /// The free space of each file system that files were measured on, with `--free` or `--layouts`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spaces: Vec<ScanSpace>,
     /// The paths of the command line that could not be scanned at all, and why.
     pub errors: Vec<String>,
 }
@@ -42,6 +46,9 @@ pub struct ScanFile {
     /// Its figures.
     #[serde(flatten)]
     pub figures: ScanFigures,
+    /// What it is to its program, where that is known; looked for where a file has more extents than necessary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Known>,
     /// Where its data is, with `--layouts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<ScannedLayout>,
@@ -110,6 +117,9 @@ impl ScanFigures {
     }
 }
 
+/// Below this share of the requests saved, mending everything is hardly noticed: 1 %.
+pub const NEGLIGIBLE: f64 = 0.01;
+
 /// All files together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScanTotals {
@@ -124,6 +134,14 @@ pub struct ScanTotals {
     pub further_names: u64,
     /// Files and directories left out.
     pub skipped: u64,
+}
+
+impl ScanTotals {
+    /// The share of the requests that one sequential read of everything would need less if all runs were contiguous.
+    pub fn saved_share(&self) -> f64 {
+        let ScanFigures { requests_now, requests_best, .. } = self.figures;
+        requests_now.saturating_sub(requests_best) as f64 / requests_now.max(1) as f64
+    }
 }
 
 /// A step of a distribution.
@@ -149,4 +167,73 @@ pub struct Skipped {
     pub reason: String,
     /// The reason's code, from the set that receipts of `apply` use too.
     pub code: SkipReason,
+}
+
+/// The space of one file system: its figures, or why they are not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScanSpace {
+    /// Where it is mounted.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// Its type, as the kernel names it.
+    pub file_system: String,
+    /// Its number, as `layout.device` of its files.
+    pub device: u64,
+    /// Further numbers of the same file system: subvolumes of a Btrfs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_devices: Vec<u64>,
+    /// Why its space is not known. All that follows is missing then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_known: Option<String>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Option<SpaceFigures>,
+    /// Free runs by their length: powers of two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub free_run_distribution: Vec<RunStep>,
+    /// With `--layouts`: which addresses are free and which hold metadata, in the order of addresses, disjoint. Addresses
+    /// are those of `layout.extents[].physical`. Missing where there are more than 4,194,304 runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<Vec<SpaceRun>>,
+}
+
+/// The figures of a file system's space.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SpaceFigures {
+    /// One past the last address that the file system can allocate.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub bytes: u64,
+    /// What can be allocated at once.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub block_bytes: u64,
+    /// Free space that has addresses, what the file system keeps for itself included.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub free_bytes: u64,
+    /// Runs of free space.
+    pub free_runs: u64,
+    /// The longest of them.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub longest_free_run_bytes: u64,
+    /// Free space in runs of at least 1 MiB.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub free_bytes_in_long_runs: u64,
+    /// Metadata that is known as such; on Btrfs all block groups for metadata.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub metadata_bytes: u64,
+    /// Bytes of devices that have no address yet, as they are in no block group (Btrfs).
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub unallocated_bytes: u64,
+}
+
+/// A step of the distribution of free runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunStep {
+    /// Lowest length of the step; the step ends below twice that.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub from_bytes: u64,
+    /// Number of runs.
+    pub runs: u64,
+    /// Bytes in them.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub bytes: u64,
 }

@@ -162,8 +162,8 @@ impl<'a> LayoutSource<'a> {
         };
         // Delayed allocation is in no inode table. A failure to flush it is no error: the layouts are then as
         // they are on the device.
-        if let (Some(_), Some(point)) = (&bulk, &fs.mount_point)
-            && let Ok(dir) = std::fs::File::open(point)
+        if bulk.is_some()
+            && let Ok(dir) = fs.root()
         {
             let _ = rustix::fs::syncfs(&dir);
         }

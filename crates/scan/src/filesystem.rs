@@ -5,6 +5,7 @@ use fragmend_layout::{DeviceLimits, FsKind};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::btrfs;
 use fragmend_sys::mounts::{self, Mount};
+use fragmend_sys::root::{self, Root};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -24,14 +25,12 @@ pub struct FileSystem {
     pub block_bytes: u64,
     /// The device's queue, or the kernel's defaults.
     pub device: DeviceProfile,
-    /// Where it is mounted, if a mount shows it.
-    pub mount_point: Option<PathBuf>,
+    /// Where it is mounted, if a mount shows it; a subvolume of Btrfs is shown by that of its file system.
+    pub mount: Option<Mount>,
     /// Its size in bytes.
     pub(crate) total_bytes: u64,
     /// The inodes that it has or may have; 0 where it does not tell.
     pub(crate) inodes: u64,
-    /// The node it was mounted from.
-    source: Option<PathBuf>,
 }
 
 /// How many blocks the file system of an open file has, and the bytes of each. Where a quota limits a
@@ -53,11 +52,14 @@ impl FileSystem {
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         let mounts = mounts::all()?;
         let shows_it = |m: &&Mount| m.dev == dev && mounts::is_visible(&mounts, m);
-        let mount = mounts.iter().rev().find(shows_it).cloned();
         // Btrfs subvolumes have device numbers that no mount shows.
+        let is_btrfs = stat.f_type as u64 == btrfs::MAGIC;
+        let id = if is_btrfs { root::mount_id(&file) } else { None };
+        let mount = mounts.iter().rev().find(shows_it);
+        let mount = mount.or_else(|| mounts.iter().find(|m| Some(m.id) == id)).cloned();
         let type_name = match &mount {
             Some(m) => m.fs_type.clone(),
-            None if stat.f_type as u64 == btrfs::MAGIC => "btrfs".into(),
+            None if is_btrfs => "btrfs".into(),
             None => "unknown".into(),
         };
         Ok(Self {
@@ -69,8 +71,7 @@ impl FileSystem {
             inodes: stat.f_files,
             device: fragmend_device::under(Path::new(&path), dev)
                 .unwrap_or_else(|_| fragmend_device::unknown()),
-            mount_point: mount.as_ref().map(|m| m.point.clone()),
-            source: mount.map(|m| m.source.into()),
+            mount,
         })
     }
 
@@ -81,7 +82,21 @@ impl FileSystem {
 
     /// Its mount point, for messages; `(file system)` where no mount shows it.
     pub fn label(&self) -> &Path {
-        self.mount_point.as_deref().unwrap_or(Path::new("(file system)"))
+        self.mount.as_ref().map_or(Path::new("(file system)"), |m| &m.point)
+    }
+
+    /// The directory at which it is mounted.
+    ///
+    /// # Errors
+    /// No mount shows it, or that cannot be opened.
+    pub fn root(&self) -> io::Result<Root> {
+        let mount = self.mount.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        Root::open(&mount.point, mount.dev)
+    }
+
+    /// A number of it that is the same for all subvolumes of a Btrfs.
+    pub fn number(&self) -> u64 {
+        self.mount.as_ref().map_or(self.dev, |mount| mount.dev)
     }
 
     /// Whether inode numbers in directories are those of the files.
@@ -98,7 +113,8 @@ impl FileSystem {
         let by_number = PathBuf::from(format!("/dev/block/{major}:{minor}"));
         let by_name = BlockDevice::from_dev(self.dev)
             .map(|d| Path::new("/dev").join(d.name().replace('!', "/")));
-        let candidates = self.source.clone().into_iter().chain(by_name.ok()).chain([by_number]);
+        let source = self.mount.as_ref().map(|mount| PathBuf::from(&mount.source));
+        let candidates = source.into_iter().chain(by_name.ok()).chain([by_number]);
         let mut error = io::Error::new(io::ErrorKind::NotFound, "its device has no node in /dev");
         for path in candidates.filter(|p| p.is_absolute()) {
             let is_it = |m: std::fs::Metadata| {

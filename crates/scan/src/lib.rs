@@ -14,6 +14,7 @@
 //! | [`fiemap`] | source 1: open each file and use FIEMAP |
 //! | [`ext4`] | source 2: read ext4's own inode tables from the block device |
 //! | [`f2fs`] | no source of layouts: the segments of an F2FS |
+//! | [`mod@space`] | free space and metadata of a file system |
 //! | [`xfs`] | source 3: read the owner of every block from XFS |
 //! | `bulk` | which of 2 and 3 serves a file system |
 //! | [`engine`] | batches over the sources, in parallel, results in order |
@@ -35,6 +36,7 @@ mod listing;
 pub mod measure;
 mod open;
 pub mod quantiles;
+pub mod space;
 pub mod tree;
 pub mod walk;
 pub mod xfs;
@@ -44,5 +46,7 @@ pub use error::{Cause, ScanError};
 pub use fiemap::layout_of;
 pub use filesystem::FileSystem;
 pub use measure::{FileMeasures, MeasuredBatch, Totals, measure, measure_with};
+pub use open::Opener;
+pub use space::{FoundSpace, NotKnown, space};
 pub use tree::{Entry, SkippedEntry, Tree};
 pub use walk::{WalkOptions, files};

@@ -21,7 +21,7 @@ const STRIDE: usize = 64;
 const KEPT_BY_ALL: usize = 384;
 
 /// Opens files for one worker.
-pub(crate) struct Opener {
+pub struct Opener {
     /// Open directories, each with the time of its last use.
     dirs: HashMap<u32, (u64, OwnedFd)>,
     now: u64,
@@ -44,6 +44,9 @@ pub(crate) struct Way {
 
 impl Opener {
     /// Opens a file for reading, if it is still a regular file. Returns its `stat` too.
+    ///
+    /// # Errors
+    /// Those of `open(2)`: `NOENT` for anything but a regular file, `AGAIN` for one under a write lease.
     pub fn open(&mut self, tree: &Tree, entry: &Entry) -> io::Result<(OwnedFd, rustix::fs::Stat)> {
         let dir = self.dir(self.way(tree, entry.dir))?;
         // NONBLOCK: the name may have become a pipe since it was seen.
@@ -59,7 +62,7 @@ impl Opener {
 
     /// Whether a file that was just opened is on the mount of its directory; also true where the
     /// kernel cannot tell (before 5.8).
-    pub fn is_on_mount_of(&self, file: &OwnedFd, dir: u32) -> bool {
+    pub(crate) fn is_on_mount_of(&self, file: &OwnedFd, dir: u32) -> bool {
         let dir = self.dirs.get(&dir).map(|(_, fd)| fd);
         match (root::mount_id(file), dir.and_then(root::mount_id)) {
             (Some(a), Some(b)) => a == b,
@@ -68,7 +71,7 @@ impl Opener {
     }
 
     /// The way to a directory from the nearest open one above it, or from the given path.
-    pub fn way(&self, tree: &Tree, dir: u32) -> Way {
+    pub(crate) fn way(&self, tree: &Tree, dir: u32) -> Way {
         let (mut from, mut down) = (dir, Vec::new());
         while from != NONE && !self.dirs.contains_key(&from) {
             let d = &tree.dirs[from as usize];
@@ -79,7 +82,7 @@ impl Opener {
     }
 
     /// Follows a way, and returns the directory at its end (`O_PATH`).
-    pub fn dir(&mut self, mut way: Way) -> io::Result<&OwnedFd> {
+    pub(crate) fn dir(&mut self, mut way: Way) -> io::Result<&OwnedFd> {
         self.now += 1;
         let mut at = way.from;
         let mut steps = 0;

@@ -46,7 +46,7 @@ impl Map {
     pub fn pays(fs: &FileSystem, files: usize) -> bool {
         let used =
             |dir: Root| rustix::fs::fstatvfs(dir).ok().map(|s| s.f_files.saturating_sub(s.f_ffree));
-        root(fs).ok().and_then(used).is_some_and(|used| files as u64 >= used / 2)
+        fs.root().ok().and_then(used).is_some_and(|used| files as u64 >= used / 2)
     }
 
     /// Reads the map of a file system.
@@ -54,7 +54,7 @@ impl Map {
     /// # Errors
     /// Why it cannot be read, in words for people.
     pub fn read(fs: &FileSystem) -> Result<Self, String> {
-        let root = root(fs).map_err(|e| format!("its mount point cannot be opened ({e})"))?;
+        let root = fs.root().map_err(|e| format!("its mount point cannot be opened ({e})"))?;
         match xfs::features(&root) {
             Ok(features) if features.rmap => {}
             Ok(_) => return Err("it was made without rmapbt, so that blocks have no owners".into()),
@@ -135,9 +135,4 @@ impl Map {
         }
         Some(layout)
     }
-}
-
-/// The directory at which it is mounted.
-fn root(fs: &FileSystem) -> io::Result<Root> {
-    Root::open(fs.mount_point.as_deref().ok_or(io::ErrorKind::NotFound)?, fs.dev)
 }

@@ -1,13 +1,21 @@
 //! Btrfs's own interfaces (linux/btrfs.h, linux/btrfs_tree.h).
+//!
+//! | module | its job |
+//! |---|---|
+//! | `search` | the items of a tree |
+//! | [`space`] | block groups, and what is free in them |
+
+mod search;
+pub mod space;
 
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
+use search::{Wanted, search};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 const BTRFS_IOC_DEFRAG_RANGE: libc::c_ulong = 0x4030_9410;
-const BTRFS_IOC_TREE_SEARCH: libc::c_ulong = 0xD000_9411;
 const BTRFS_IOC_WAIT_SYNC: libc::c_ulong = 0x4008_9416;
 const BTRFS_IOC_START_SYNC: libc::c_ulong = 0x8008_9418;
 const ROOT_TREE: u64 = 1;
@@ -28,95 +36,14 @@ pub fn holds(file: impl AsFd) -> io::Result<bool> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64 == MAGIC)
 }
 
-/// `struct btrfs_ioctl_search_args`.
-#[repr(C)]
-struct Search {
-    tree: u64,
-    objectid: [u64; 2],
-    offset: [u64; 2],
-    transid: [u64; 2],
-    kind: [u32; 2],
-    items: u32,
-    unused: u32,
-    more_unused: [u64; 4],
-    found: [u8; Self::ROOM],
-}
-
-impl Search {
-    const ROOM: usize = 4096 - 104;
-}
-
-const _: () = assert!(size_of::<Search>() == 4096);
-
-/// Which items of a tree to search for.
-struct Wanted {
-    tree: u64,
-    kind: u32,
-    objects: Range<u64>,
-    /// Their offsets, where `objects` is one.
-    offsets: Range<u64>,
-}
-
-/// Calls `visit` with object, offset and data of every matching item, in the tree's order.
-/// Needs `CAP_SYS_ADMIN`.
-fn search(
-    file: impl AsFd,
-    wanted: &Wanted,
-    mut visit: impl FnMut(u64, u64, &[u8]),
-) -> io::Result<()> {
-    let Wanted { tree, kind, .. } = *wanted;
-    let (mut object, mut offset) = (wanted.objects.start, wanted.offsets.start);
-    loop {
-        let mut search = Search {
-            tree,
-            objectid: [object, wanted.objects.end - 1],
-            offset: [offset, wanted.offsets.end.saturating_sub(1)],
-            transid: [0, u64::MAX],
-            kind: [kind, kind],
-            items: u32::MAX,
-            unused: 0,
-            more_unused: [0; 4],
-            found: [0; Search::ROOM],
-        };
-        // SAFETY: BTRFS_IOC_TREE_SEARCH reads and writes exactly this 4096-byte structure.
-        let rc = unsafe {
-            libc::ioctl(file.as_fd().as_raw_fd(), BTRFS_IOC_TREE_SEARCH, &raw mut search)
-        };
-        if rc < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // Each item: `struct btrfs_ioctl_search_header` of 32 bytes, then its data.
-        let asked = (object, offset);
-        let mut rest = &search.found[..];
-        for _ in 0..search.items {
-            let Some((header, after)) = rest.split_at_checked(32) else { break };
-            let Some((data, behind)) = after.split_at_checked(u32_at(header, 28) as usize) else {
-                break;
-            };
-            let found = u32_at(header, 24);
-            (object, offset) = (u64_at(header, 8), u64_at(header, 16));
-            if found == kind {
-                visit(object, offset, data);
-            }
-            // Continue after this one: items of other kinds come before or after it.
-            (object, offset) = match found.cmp(&kind) {
-                std::cmp::Ordering::Less => (object, 0),
-                std::cmp::Ordering::Equal if offset < u64::MAX => (object, offset + 1),
-                _ => (object.saturating_add(1), 0),
-            };
-            rest = behind;
-        }
-        if search.items == 0 || object >= wanted.objects.end {
-            return Ok(());
-        }
-        if (object, offset) <= asked {
-            return Err(crate::no_progress());
-        }
-    }
-}
-
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// So many numbers from `at` on, if there are as many.
+fn u64s_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u64; N]> {
+    let words = bytes.get(at..at + 8 * N)?;
+    Some(std::array::from_fn(|n| u64_at(words, 8 * n)))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -130,10 +57,11 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 pub fn subvolumes(file: impl AsFd) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     let objects = FS_TREE..LAST_FREE_OBJECTID;
-    let wanted = Wanted { tree: ROOT_TREE, kind: ROOT_ITEM, objects, offsets: 0..u64::MAX };
-    search(file, &wanted, |object, _, _| {
-        if object == FS_TREE || object >= 256 {
-            found.push(object);
+    let kinds = ROOT_ITEM..=ROOT_ITEM;
+    let wanted = Wanted { tree: ROOT_TREE, kinds, objects, offsets: 0..u64::MAX };
+    search(file, &wanted, |item| {
+        if item.object == FS_TREE || item.object >= 256 {
+            found.push(item.object);
         }
     })?;
     found.dedup();
@@ -212,11 +140,12 @@ pub fn compressed(file: impl AsFd, inode: u64, range: Range<u64>) -> io::Result<
     let mut found = Vec::new();
     let wanted = Wanted {
         tree: ITS_OWN_TREE,
-        kind: EXTENT_DATA,
+        kinds: EXTENT_DATA..=EXTENT_DATA,
         objects: inode..inode.saturating_add(1),
         offsets: range.start.saturating_sub(LONGEST)..range.end,
     };
-    search(file, &wanted, |_, logical, data| {
+    search(file, &wanted, |item| {
+        let (logical, data) = (item.offset, item.data);
         if data.len() != REGULAR || data[20] == 0 {
             return;
         }

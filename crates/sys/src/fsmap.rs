@@ -1,5 +1,6 @@
 //! `FS_IOC_GETFSMAP` (linux/fsmap.h): the owners of a file system's blocks, as records in the order of the
-//! devices. XFS made with `rmapbt=1` records the owner of every block. Needs `CAP_SYS_ADMIN`.
+//! devices. XFS made with `rmapbt=1` records the owner of every block, and reports it to `CAP_SYS_ADMIN` alone. Others,
+//! and ext4, report free space and where ext4 keeps its metadata.
 
 use crate::xfs::ioctl;
 use std::io;
@@ -39,6 +40,41 @@ pub struct Record {
     /// Length.
     pub length: u64,
     reserved: [u64; 3],
+}
+
+/// What the blocks of a record are used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// Nothing.
+    Free,
+    /// The file system's own metadata, extended attributes and extent trees of files included.
+    Metadata,
+    /// Data of files or directories, copies that are being written, or what is not reported.
+    Other,
+}
+
+impl Record {
+    /// What its blocks are used for.
+    pub fn usage(&self) -> Usage {
+        /// `FMR_OWN_FREE`, `FMR_OWN_METADATA`.
+        const FREE: u64 = 1;
+        const METADATA: u64 = 3;
+        /// `XFS_FMR_OWN_*` of xfs_fs.h from the super block to the tree of reference counts, which ext4 uses as well;
+        /// and its own `EXT4_FMR_OWN_*` (fs/ext4/fsmap.h).
+        const XFS: [u64; 2] = [(b'X' as u64) << 32 | 1, (b'X' as u64) << 32 | 6];
+        const EXT4: [u64; 2] = [(b'f' as u64) << 32 | 1, (b'f' as u64) << 32 | 4];
+        let is_in = |[first, last]: [u64; 2]| (first..=last).contains(&self.owner);
+        if self.flags & flags::SPECIAL_OWNER == 0 {
+            let of_file = self.flags & (flags::ATTRIBUTES | flags::EXTENT_MAP) != 0;
+            return if of_file { Usage::Metadata } else { Usage::Other };
+        }
+        match self.owner {
+            FREE => Usage::Free,
+            METADATA => Usage::Metadata,
+            _ if is_in(XFS) || is_in(EXT4) => Usage::Metadata,
+            _ => Usage::Other,
+        }
+    }
 }
 
 /// Records per call.

@@ -10,7 +10,7 @@
 //! | [`move_ext`] | exchanging blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
 //! | [`clone`] | sharing any bytes between two files, for tests (`FICLONERANGE`) |
-//! | [`btrfs`] | Btrfs: subvolumes, extents of a file, recompressing (`BTRFS_IOC_DEFRAG_RANGE`) |
+//! | [`btrfs`] | Btrfs: subvolumes, extents of a file, block groups and free space (`BTRFS_IOC_TREE_SEARCH`), recompressing (`BTRFS_IOC_DEFRAG_RANGE`) |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`bulkstat`] | XFS: inodes by their numbers (`XFS_IOC_BULKSTAT`) |
 //! | [`swapext`] | XFS: swapping whole files (`XFS_IOC_SWAPEXT`) |
@@ -34,6 +34,7 @@
 //! | [`ata`] | the logs of an ATA drive (`SG_IO`) |
 //! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
 //! | [`bpf_stats`] | counting the run time of BPF programs (`BPF_ENABLE_STATS`) |
+//! | [`capabilities`] | dropping privileges for good (`capset(2)`, `prctl(2)`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`writeback`] | writing out what is dirty now, and waiting for that alone |
@@ -62,6 +63,7 @@ pub mod bpf_table;
 pub mod btrfs;
 pub mod bulkstat;
 pub mod cache;
+pub mod capabilities;
 pub mod claim;
 pub mod clone;
 pub mod dedupe;

@@ -30,6 +30,8 @@ pub enum Undo {
     Served(PathBuf),
     /// A loop device's node.
     Loop(String),
+    /// The same, only while its file is this one: by now another program's may be on the node.
+    LoopOf(PathBuf, PathBuf),
     /// A directory with all that is in it.
     Tree(PathBuf),
     /// A setting of the kernel's, and its old value.
@@ -95,6 +97,10 @@ impl Undo {
                 let _ = unmount(path, UnmountFlags::DETACH);
             }
             Self::Loop(node) => {
+                let _ = File::open(node).and_then(|device| loop_device::detach(&device));
+            }
+            Self::LoopOf(node, file) if !loop_device::is_attached(node, file) => {}
+            Self::LoopOf(node, _) => {
                 let _ = File::open(node).and_then(|device| loop_device::detach(&device));
             }
             Self::Tree(path) => {

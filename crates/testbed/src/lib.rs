@@ -25,10 +25,12 @@
 //! | [`replay`] | fixed lists of requests, direct or buffered |
 //! | [`noted`] | a trace that the reader itself writes |
 //! | [`columns`] | a trace as any Parquet reader sees it |
+//! | [`browser`] | a headless Chromium, driven as its developer tools do |
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
 //! | [`tools`] | fragmend itself, filefrag and sha256sum as functions |
 //! | [`pipe`] | pages of a file that are on their way through a pipe |
+//! | [`terminal`] | a terminal emulator, and what it shows |
 //! | [`process`] | child processes that are never left behind |
 //! | [`cleanup`] | what a signal undoes |
 //! | [`random`] | one seed, one sequence |
@@ -38,6 +40,7 @@
 
 pub mod aging;
 pub mod bench;
+pub mod browser;
 pub mod cleanup;
 pub mod columns;
 pub mod concurrency;
@@ -65,5 +68,6 @@ pub mod scratch;
 pub mod served;
 pub mod sqlite;
 pub mod steps;
+pub mod terminal;
 pub mod thin;
 pub mod tools;

@@ -39,7 +39,7 @@ impl ServedDrive {
         let text = |name: &str| report[name].as_str().expect("text").to_owned();
         let tickets = [
             cleanup::register(Undo::Served(text("directory").into())),
-            cleanup::register(Undo::Loop(text("node"))),
+            cleanup::register(device(&report)),
         ];
         Self { running: Some(running), report, _tickets: tickets }
     }
@@ -114,7 +114,7 @@ impl ServedDrive {
         }
         let ended = running.wait();
         if !in_time {
-            Undo::Loop(self.node().display().to_string()).run();
+            device(&self.report).run();
             Undo::Served(self.report["directory"].as_str().expect("text").into()).run();
         }
         assert!(in_time, "it did not end: {}", ended.stderr.trim());
@@ -126,6 +126,12 @@ impl ServedDrive {
         self.control("quit\n").expect("a command");
         self.ended().expect(&[0]);
     }
+}
+
+/// The drive's loop device.
+fn device(report: &Value) -> Undo {
+    let text = |name: &str| report[name].as_str().expect("text");
+    Undo::LoopOf(text("node").into(), Path::new(text("directory")).join("disk"))
 }
 
 impl Drop for ServedDrive {
@@ -140,7 +146,7 @@ impl Drop for ServedDrive {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Undo::Loop(self.node().display().to_string()).run();
+        device(&self.report).run();
         Undo::Served(self.report["directory"].as_str().expect("text").into()).run();
     }
 }

@@ -6,7 +6,7 @@
 //! | [`meta`](Meta) | how a trace was recorded |
 //! | [`sampling`](Sampling) | which accesses are in a trace |
 //! | [`record`] | the eBPF recorder |
-//! | [`file`] | the Parquet file: [`TraceWriter`], [`read()`] |
+//! | [`file`] | the Parquet file: [`TraceWriter`], [`read()`], [`each_event`] |
 
 mod error;
 mod event;
@@ -17,6 +17,8 @@ mod sampling;
 
 pub use error::TraceError;
 pub use event::Event;
+pub use file::each_event;
+pub use file::joined::Joined;
 pub use file::reader::{Filter, Order, Trace, is_trace, read, read_meta, read_open};
 pub use file::writer::{Existing, FindPath, TraceWriter};
 pub use fragmend_layout::{Access, FileAccesses, ObservedLoad, ObservedRequests, Op, Recorded};

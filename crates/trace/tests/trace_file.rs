@@ -3,8 +3,8 @@
 
 use fragmend_layout::FileId;
 use fragmend_trace::{
-    Access, Event, Existing, Filter, Level, Meta, Op, Order, Trace, TraceError, TraceWriter, read,
-    read_meta,
+    Access, Event, Existing, Filter, Level, Meta, Op, Order, Trace, TraceError, TraceWriter,
+    each_event, read, read_meta,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -443,4 +443,28 @@ fn what_reaches_the_device_stays_in_its_order_up_to_a_limit() {
     assert!(!trace(None).ordered && trace(None).files.iter().all(|f| f.ranks.is_empty()));
     write(&Meta { folded: true, ..whole });
     assert!(!kept(false, 9, false).0 && !kept(true, 9, false).0);
+}
+
+/// Row by row, with the process: nothing is lost but what no file can have.
+#[test]
+fn events_come_out_as_they_went_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..EVENTS).map(event));
+    let file = std::fs::File::open(&target).unwrap();
+    let mut next = 0;
+    each_event(&file, &target, &mut |found| {
+        assert_eq!(*found, event(next));
+        next += 1;
+    })
+    .unwrap();
+    assert_eq!(next, EVENTS);
+    // A damaged one is an error, as for any other reader.
+    let mut bytes = std::fs::read(&target).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&target, bytes).unwrap();
+    let file = std::fs::File::open(&target).unwrap();
+    let damaged = each_event(&file, &target, &mut |_| panic!("shown before it was checked"));
+    assert!(matches!(damaged, Err(TraceError::Corrupt { .. })), "{damaged:?}");
 }

@@ -186,7 +186,7 @@ impl Profile {
     }
 
     /// What is wrong with it, beyond what parsing finds.
-    fn senseless(&self) -> Option<&'static str> {
+    pub fn senseless(&self) -> Option<&'static str> {
         let share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
         let shares = [
             self.confidence,

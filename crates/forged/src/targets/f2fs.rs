@@ -2,7 +2,7 @@
 //! first byte of an input says what follows.
 
 use fragmend_layout::{Extent, ExtentKind, SegmentTable, by_cost_benefit};
-use fragmend_scan::f2fs::{Geometry, modified, open_logs, segments};
+use fragmend_scan::f2fs::{Geometry, modified, open_logs, segments, valid_blocks};
 
 /// Segments of the lists in the corpus.
 const COUNT: usize = 12;
@@ -11,7 +11,7 @@ const COUNT: usize = 12;
 pub fn f2fs(input: &[u8]) -> bool {
     let Some((kind, input)) = input.split_first() else { return false };
     let text = || std::str::from_utf8(input).unwrap_or_default();
-    match kind % 4 {
+    match kind % 5 {
         0 => Geometry::parse(input).is_ok_and(|geometry| geometry_fits(&geometry)),
         1 => {
             let packs = input.split_at(input.len() / 2);
@@ -35,6 +35,10 @@ pub fn f2fs(input: &[u8]) -> bool {
             let mut order = by_cost_benefit(&sections, table.section_blocks());
             order.sort_unstable();
             assert!(order.into_iter().eq(0..sections.len()));
+            true
+        }),
+        4 => valid_blocks(text(), COUNT).is_ok_and(|segments| {
+            assert_eq!(segments.len(), COUNT);
             true
         }),
         _ => modified(text(), COUNT).is_ok_and(|times| {

@@ -1,16 +1,12 @@
 //! Text: sizes, names, mounts.
 
 use fragmend_layout::PathText;
+use fragmend_report::size;
 use fragmend_sys::mounts;
 use fragmend_trace::file::text::{escape, unescape};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-// The binary's own module, without the binary.
-#[path = "../../../fragmend/src/size.rs"]
-#[allow(dead_code)]
-mod size;
 
 /// How many mounts of a table are looked at.
 const SOME: usize = 8;

@@ -5,7 +5,6 @@
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::options::duration;
-use crate::size;
 use crate::ui::{Ui, has_reader};
 use crate::view;
 use fragmend_layout::{schema, shell_word};
@@ -13,6 +12,7 @@ use fragmend_pipeline::{Error, Event};
 use fragmend_report::record::{
     RecordBudget, RecordLoad, RecordOperation, RecordReport, RecordTotals,
 };
+use fragmend_report::size;
 use fragmend_report::{Unit, figures, human, table};
 use fragmend_sys::output;
 use fragmend_trace::record::{

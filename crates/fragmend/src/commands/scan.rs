@@ -1,23 +1,27 @@
 //! `fragmend scan`: how fragmented files are, where, and whether it matters.
 //!
 //! Read-only. The `scan` crate walks and measures; here are the options, and the two renderings: a
-//! page of text ([`text`]), or a JSON document that is written file by file.
+//! page of text ([`text`]), or a JSON document that is written file by file; free space ([`free`]), and what is known of files ([`programs`]).
 
+mod free;
+mod programs;
 mod text;
 
 use crate::exit::{Exit, Usage};
 use crate::options::Check;
 use crate::ui::Ui;
 use clap::ValueEnum;
+use fragmend_known::Known;
 use fragmend_layout::{
     Log2Histogram, PathText, ScannedLayout, SkipReason, printable, printable_path, schema,
     shell_word,
 };
-use fragmend_report::scan::{ScanFigures, ScanFile, ScanTotals, Skipped, Step};
+use fragmend_report::scan::{NEGLIGIBLE, ScanFigures, ScanFile, ScanTotals, Skipped, Step};
 use fragmend_scan::{
     FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files,
     measure_with,
 };
+use programs::Programs;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -37,7 +41,11 @@ pub struct Args {
     /// Where layouts come from
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     source: SourceArg,
-    /// Write where each file's data is, too (`layout`), which the lab reads; with --json only
+    /// Show the free space of each file system, too: how long its runs are
+    #[arg(long)]
+    free: bool,
+    /// Write where each file's data is, too (`layout`), which the lab reads, and what is free and metadata (`spaces`); with
+    /// --json only
     #[arg(long)]
     layouts: bool,
     /// What the exit status says
@@ -71,6 +79,56 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if args.layouts && !ui.json {
         return Err(Usage("--layouts is for --json".into()).into());
     }
+    let mut out = BufWriter::with_capacity(1 << 16, ui.out());
+    let scanned = match scan(args, ui.json, &mut out, ui) {
+        Ok(scanned) => scanned,
+        Err(error) => {
+            // No half document: what is still in the buffer is discarded.
+            drop(out.into_parts());
+            return Err(error);
+        }
+    };
+    out.flush()?;
+    let Scanned { totals, failed } = scanned;
+    if totals.files > 0 {
+        suggest(ui, args, &totals);
+    }
+    Ok(args.check.exit(totals.fragmented_files > 0) | Exit::FAILED.when(failed))
+}
+
+/// The document of a scan of these paths with layouts, for another verb, and whether some of it failed.
+///
+/// # Errors
+/// As the verb.
+pub fn document(paths: &[PathBuf], ui: &Ui) -> anyhow::Result<(Vec<u8>, bool)> {
+    let args = Args {
+        paths: paths.to_vec(),
+        top: 0,
+        cross_file_systems: false,
+        source: SourceArg::Auto,
+        free: false,
+        layouts: true,
+        check: Check { check: false },
+    };
+    let mut out = Vec::new();
+    let Scanned { failed, .. } = scan(&args, true, &mut out, ui)?;
+    Ok((out, failed))
+}
+
+/// What a scan came to, beside what it has written.
+struct Scanned {
+    totals: Totals,
+    /// Whether some paths could not be scanned.
+    failed: bool,
+}
+
+/// Scans, and writes a document or a page of text.
+fn scan(
+    args: &Args,
+    json: bool,
+    out: &mut (impl Write + Send),
+    ui: &Ui,
+) -> anyhow::Result<Scanned> {
     let bar = ui.progress(None, "{spinner} {pos} files found");
     let options = WalkOptions { across: args.cross_file_systems };
     let tree = files(&args.paths, &options, &|n| bar.inc(n))?;
@@ -80,56 +138,63 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     let bar = ui.progress(Some(tree.entries().len() as u64), "{bar:30} {pos}/{len} files {eta}");
     let mut found = Kept { top: args.top, ..Kept::default() };
-    let mut out = BufWriter::with_capacity(1 << 16, ui.out());
-    if ui.json {
+    if json {
         let version = schema::DOCUMENT;
         write!(out, "{{\"schema_version\":{version},\"command\":\"scan\",\"files\":[")?;
     }
-    let mut first = true;
+    let (mut first, mut programs) = (true, Programs::default());
     let measured = measure_with(&tree, args.source.into(), args.layouts, |batch| {
         bar.inc((batch.files.len() + batch.skips.len()) as u64);
         found.take(&tree, batch);
-        if ui.json {
+        if json {
             for (at, file) in batch.files.iter().enumerate() {
                 out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
                 let layout = batch.layouts.get(at).cloned();
-                serde_json::to_writer(&mut out, &scan_file(&tree, file, layout))?;
+                let known = programs.known(&tree, file);
+                serde_json::to_writer(&mut *out, &scan_file(&tree, file, known, layout))?;
             }
         }
         Ok(())
     });
-    let totals = match measured {
-        Ok(totals) => totals,
-        Err(error) => {
-            // No half document: what is still in the buffer is discarded.
-            drop(out.into_parts());
-            return Err(unwrap_sink(error));
-        }
-    };
+    let totals = measured.map_err(unwrap_sink)?;
     bar.finish_and_clear();
 
-    for name in found.without_layouts() {
-        let error = format!(
-            "{name} does not report where files are (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
-        );
-        ui.warn(&error);
-        errors.push(error);
-    }
-    if totals.files == 0 && totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
-        let error = "none of the files may be read by this user: run as root".to_owned();
-        ui.warn(&error);
-        errors.push(error);
-    }
-    if ui.json {
-        finish_json(&mut out, &tree, &totals, &found, &errors)?;
+    unread(&totals, &found).into_iter().for_each(|error| fail(ui, &mut errors, error));
+    if json {
+        finish_json(out, &tree, &totals, &found)?;
+        if args.free || args.layouts {
+            free::write_json(out, &tree, args, ui, &mut errors)?;
+        }
+        write!(out, ",\n\"errors\":")?;
+        serde_json::to_writer(&mut *out, &errors)?;
+        writeln!(out, "}}")?;
     } else if tree.failed().len() < args.paths.len() {
-        text::write(&mut out, &tree, &totals, &mut found)?;
+        text::write(out, &tree, &totals, &mut found, &mut programs)?;
+        if args.free {
+            free::write_text(out, &tree, ui, &mut errors)?;
+        }
     }
-    out.flush()?;
-    if totals.files > 0 {
-        suggest(ui, args, &totals);
+    Ok(Scanned { totals, failed: !errors.is_empty() })
+}
+
+/// What of all files could not be read at all.
+fn unread(totals: &Totals, found: &Kept) -> Vec<String> {
+    let without = found.without_layouts().map(|name| {
+        format!(
+            "{name} does not report where files are (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
+        )
+    });
+    let mut errors: Vec<String> = without.collect();
+    if totals.files == 0 && totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
+        errors.push("none of the files may be read by this user: run as root".into());
     }
-    Ok(args.check.exit(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
+    errors
+}
+
+/// Shows an error that does not end the scan, and keeps it for the document.
+fn fail(ui: &Ui, errors: &mut Vec<String>, error: String) {
+    ui.warn(&error);
+    errors.push(error);
 }
 
 /// Unwraps an error of the output, so that a closed pipe is recognized.
@@ -193,11 +258,17 @@ fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
     format!("{} ({})", printable_path(fs.label()), fs.type_name)
 }
 
-fn scan_file(tree: &Tree, file: &FileMeasures, layout: Option<ScannedLayout>) -> ScanFile {
+fn scan_file(
+    tree: &Tree,
+    file: &FileMeasures,
+    known: Option<Known>,
+    layout: Option<ScannedLayout>,
+) -> ScanFile {
     ScanFile {
         path: PathText::from(tree.path(&file.entry).as_path()),
         path_shortened: !tree.has_whole_path(&file.entry),
         figures: ScanFigures::new(file.bytes, &file.measures),
+        known,
         layout,
     }
 }
@@ -216,14 +287,8 @@ fn steps(histogram: &Log2Histogram) -> Vec<Step> {
     histogram.steps().map(|(from_bytes, count)| Step { from_bytes, count }).collect()
 }
 
-/// The rest of the document, after the files.
-fn finish_json(
-    out: &mut impl Write,
-    tree: &Tree,
-    totals: &Totals,
-    found: &Kept,
-    errors: &[String],
-) -> io::Result<()> {
+/// What comes after the files, up to what was skipped.
+fn finish_json(out: &mut impl Write, tree: &Tree, totals: &Totals, found: &Kept) -> io::Result<()> {
     write!(out, "\n],\n\"totals\":")?;
     serde_json::to_writer(&mut *out, &scan_totals(totals))?;
     write!(out, ",\n\"frag_size_distribution\":")?;
@@ -239,9 +304,7 @@ fn finish_json(
         let skipped = Skipped { path, path_shortened, reason, code };
         serde_json::to_writer(&mut *out, &skipped)?;
     }
-    write!(out, "],\n\"errors\":")?;
-    serde_json::to_writer(&mut *out, errors)?;
-    writeln!(out, "}}")
+    write!(out, "]")
 }
 
 fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
@@ -252,7 +315,7 @@ fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
     let (requests, share) = text::saved(totals);
     if totals.fragmented_files == 0 || requests == 0 {
         ui.note("Nothing needs doing.");
-    } else if share < text::NEGLIGIBLE {
+    } else if share < NEGLIGIBLE {
         ui.note(format_args!(
             "Leave it, unless one hot file is among the worst: \
              fragmend record -o trace.parquet {path}"

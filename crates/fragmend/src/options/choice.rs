@@ -2,8 +2,8 @@
 
 use super::Sharing;
 use crate::exit::Usage;
-use crate::size;
 use fragmend_plan::{Policy, Settings};
+use fragmend_report::size;
 
 /// The options that decide what is chosen.
 #[derive(Clone, Debug, clap::Args)]

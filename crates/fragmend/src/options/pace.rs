@@ -2,10 +2,10 @@
 
 use super::Sharing;
 use crate::exit::Usage;
-use crate::size;
 use fragmend_apply::{Options, Rate};
 use fragmend_engines::Choice;
 use fragmend_engines::begin::Wanted;
+use fragmend_report::size;
 use std::path::PathBuf;
 
 /// The options that decide how data is moved.

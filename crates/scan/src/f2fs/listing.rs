@@ -59,6 +59,53 @@ pub fn modified(list: &str, count: usize) -> Result<Option<Vec<u64>>, &'static s
     if times.len() == count { Ok(Some(times)) } else { Err(SHORT) }
 }
 
+/// Which blocks of a segment are valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValidBlocks {
+    /// Whether the segment holds data of files or directories, and not nodes.
+    pub holds_data: bool,
+    /// A bit for each block, from the lowest one of the first byte.
+    pub valid: [u8; (MOST / 8) as usize],
+}
+
+/// The valid blocks of the segments of `segment_bits`, of which there must be so many.
+///
+/// # Errors
+/// Why it is not such a list.
+pub fn valid_blocks(list: &str, count: usize) -> Result<Vec<ValidBlocks>, &'static str> {
+    let mut segments = Vec::new();
+    for line in body(list, "format: segment_type|valid_blocks|bitmaps")?.lines() {
+        let (number, segment) = valid_blocks_of(line).ok_or(FOREIGN)?;
+        if number != segments.len() {
+            return Err(FOREIGN);
+        }
+        if segments.len() == count {
+            return Err(SHORT);
+        }
+        segments.push(segment);
+    }
+    if segments.len() == count { Ok(segments) } else { Err(SHORT) }
+}
+
+/// Number and blocks of a segment: `7         1|3  | e0 00 ... 00| 1f`.
+fn valid_blocks_of(line: &str) -> Option<(usize, ValidBlocks)> {
+    let mut fields = line.split('|');
+    let mut first = fields.next()?.split_whitespace();
+    let number = first.next()?.parse().ok()?;
+    let kind = first.next()?.parse::<u32>().ok().filter(|kind| *kind <= 5)?;
+    let count: u32 = fields.next()?.trim().parse().ok()?;
+    let mut bytes = fields.next()?.split_whitespace();
+    let mut valid = [0; (MOST / 8) as usize];
+    for byte in &mut valid {
+        // F2FS counts the bits of a byte from the highest one (`f2fs_test_bit()`, fs/f2fs/f2fs.h).
+        *byte = u8::from_str_radix(bytes.next()?, 16).ok()?.reverse_bits();
+    }
+    let is_sound = bytes.next().is_none()
+        && first.next().is_none()
+        && valid.iter().map(|byte| byte.count_ones()).sum::<u32>() == count;
+    is_sound.then_some((number, ValidBlocks { holds_data: kind < 3, valid }))
+}
+
 /// What follows the two lines about the format, the first of which begins so.
 fn body<'a>(list: &'a str, format: &str) -> Result<&'a str, &'static str> {
     let (first, rest) = list.split_once('\n').ok_or(FOREIGN)?;
@@ -100,6 +147,34 @@ mod tests {
         }
         assert_eq!(segments("", 0), Err(FOREIGN));
         assert_eq!(segments("0  3|1\n0 3|1\n0 3|1\n", 1), Err(FOREIGN));
+    }
+
+    #[test]
+    fn valid_blocks_are_the_bits_from_the_highest_one() {
+        let line = |n: u32, kind: u32, count: u32, bytes: &str| {
+            format!("{n:<10}{kind}|{count:<3}| {bytes}{}\n", " 00".repeat(62))
+        };
+        let head = format!("format: segment_type|valid_blocks|bitmaps\n{TYPES}");
+        let list = format!("{head}{}{}", line(0, 1, 3, "c0 01"), line(1, 4, 0, "00 00"));
+        let read = valid_blocks(&list, 2).unwrap();
+        assert_eq!((read[0].valid[0], read[0].valid[1], read[0].valid[2]), (0b11, 0b1000_0000, 0));
+        assert_eq!([read[0].holds_data, read[1].holds_data], [true, false]);
+        // With ages, since Linux 6.15.
+        let aged = list.replace(" 00\n", " 00| 1f\n");
+        assert_eq!(valid_blocks(&aged, 2).as_ref(), Ok(&read));
+        assert_eq!(valid_blocks(&list, 1), Err(SHORT));
+        assert_eq!(valid_blocks(&list, 3), Err(SHORT));
+        for foreign in [
+            line(1, 1, 3, "c0 01"),
+            line(0, 6, 3, "c0 01"),
+            line(0, 1, 4, "c0 01"),
+            line(0, 1, 3, "c0 01 00"),
+            line(0, 1, 3, "c001"),
+            line(0, 1, 3, "c0 0x"),
+            "0\n".into(),
+        ] {
+            assert_eq!(valid_blocks(&format!("{head}{foreign}"), 1), Err(FOREIGN), "{foreign}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test binary uses its own part
 
+pub mod space;
+
 use fragmend_layout::Layout;
 use fragmend_scan::{Cause, Source, Tree, WalkOptions, files, in_batches};
 use fragmend_testbed::{fragment, image::run};

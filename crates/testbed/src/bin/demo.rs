@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         eprintln!("demo: {why}");
         return ExitCode::from(8);
     }
-    let verdict = demo::run();
+    let verdict = demo::run(None);
     println!("\n{}", verdict.table());
     let complaints = verdict.complaints();
     for complaint in &complaints {

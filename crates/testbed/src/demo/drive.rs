@@ -39,18 +39,20 @@ pub struct Drive<'a> {
     served: ServedDrive,
     mount: PathBuf,
     scratch: &'a Path,
+    /// Where documents are kept.
+    keep: Option<&'a Path>,
     name: &'a str,
 }
 
 impl<'a> Drive<'a> {
     /// Serves the drive and makes a file system on it; everything is in `scratch`.
-    pub fn serve(name: &'a str, scratch: &'a Path) -> Self {
+    pub fn serve(name: &'a str, scratch: &'a Path, keep: Option<&'a Path>) -> Self {
         let dir = scratch.to_str().expect("a temporary directory's name is text");
         let served = ServedDrive::start(&[name, "--size", SIZE, "--dir", dir]);
         EXT4.make(&served.node(), &["-m", "0", "-N", "24576"]);
         let mount = scratch.join(name);
         std::fs::create_dir(&mount).expect("a mount point");
-        let mut drive = Self { mounted: None, served, mount, scratch, name };
+        let mut drive = Self { mounted: None, served, mount, scratch, keep, name };
         drive.mount();
         drive
     }
@@ -59,6 +61,11 @@ impl<'a> Drive<'a> {
         let node = self.served.node();
         let args = [OsStr::new("-o"), OsStr::new("noatime"), node.as_os_str()];
         self.mounted = Some(MountGuard::mount(&args, &self.mount));
+    }
+
+    /// Where it is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.mount
     }
 
     fn unmount(&mut self) {
@@ -172,9 +179,25 @@ impl<'a> Drive<'a> {
         let options = options.iter().copied();
         let planned = planned.into_iter().chain(options).chain([database.path().as_os_str()]);
         let planned = self.verb(planned);
+        if let Some(keep) = self.keep {
+            let kept = keep.join(format!("{}-plan-file.json", self.name));
+            std::fs::copy(&plan, kept).expect("a plan file");
+        }
         let applied = self.verb([OsStr::new("apply"), plan.as_os_str()]);
         self.sync();
         (Planned::of(&planned), Outcome::of(&applied, self.count("writes", "bytes") - before))
+    }
+
+    /// Scans the file system, where documents are kept.
+    pub fn scan(&self) {
+        if self.keep.is_some() {
+            self.verb([OsStr::new("scan"), OsStr::new("--layouts"), self.mount.as_os_str()]);
+        }
+    }
+
+    /// From now on documents are not kept.
+    pub fn keep_no_more(&mut self) {
+        self.keep = None;
     }
 
     fn sync(&self) {
@@ -186,14 +209,20 @@ impl<'a> Drive<'a> {
         self.scratch.join(format!("{}-{name}", self.name))
     }
 
-    /// Runs a verb with `--json`, with the profiles that the demo keeps, and returns the last of its documents;
-    /// its exit code may say "could be better".
+    /// Runs a verb with `--json`, with the profiles that the demo keeps, and returns the last of its documents, all of which
+    /// are on one line each but for those of a scan; its exit code may say "could be better".
     fn verb<'b>(&self, args: impl IntoIterator<Item = &'b OsStr>) -> Value {
         let mut command = Command::new(tools::fragmend());
         command.env("FRAGMEND_PROFILES", self.scratch.join("profiles"));
         command.args(args).arg("--json");
+        let verb = command.get_args().next().unwrap_or_default().to_owned();
         let said = finish(&mut command).expect(&[0, 2]);
-        let last = said.lines().next_back().unwrap_or_default();
+        if let Some(keep) = self.keep {
+            let name = format!("{}-{}.json", self.name, verb.display());
+            std::fs::write(keep.join(name), &said).expect("a document");
+        }
+        let last =
+            if verb == "scan" { &*said } else { said.lines().next_back().unwrap_or_default() };
         serde_json::from_str(last).unwrap_or_else(|e| panic!("fragmend's JSON ({e}): {said}"))
     }
 

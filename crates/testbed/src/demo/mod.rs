@@ -24,17 +24,18 @@ use verdict::{Asked, OnDrive, Outcome, Verdict, ms};
 /// The drive where it pays, and the one where it does not.
 const DRIVES: [&str; 2] = ["microsd", "nvme-b"];
 
-/// Runs it, prints a line for each step, and returns the results.
+/// Runs it, prints a line for each step, and returns the results. What fragmend has written of each drive is kept in `keep`,
+/// if that is given: `microsd-plan.json` and so on, and a scan from before anything is moved.
 ///
 /// # Panics
 /// When a tool fails; everything is cleaned up in that case, too.
-pub fn run() -> Verdict {
+pub fn run(keep: Option<&Path>) -> Verdict {
     let start = Instant::now();
     let step = |line: &str| println!("[{:>4.1} s] {line}", start.elapsed().as_secs_f64());
     let dir = scratch::directory("demo");
     let _ticket = cleanup::register(Undo::Tree(dir.path().to_owned()));
-    let (card, _) = on_drive(DRIVES[0], dir.path(), false, &step);
-    let (nvme, all) = on_drive(DRIVES[1], dir.path(), true, &step);
+    let (card, _) = on_drive(DRIVES[0], (dir.path(), keep), false, &step);
+    let (nvme, all) = on_drive(DRIVES[1], (dir.path(), keep), true, &step);
     drop(dir);
     step("cleaned up");
     Verdict { card, nvme, all_the_same: all.expect("it was moved") }
@@ -43,15 +44,16 @@ pub fn run() -> Verdict {
 /// The whole path on one drive. With `and_all`, all of the database is moved in the end, and the queries are asked again.
 fn on_drive(
     name: &'static str,
-    scratch: &Path,
+    (scratch, keep): (&Path, Option<&Path>),
     and_all: bool,
     step: &dyn Fn(&str),
 ) -> (OnDrive, Option<(Asked, Outcome)>) {
     step(&format!("fragmend lab serve {name}: a simulated drive as a block device, with an ext4"));
-    let mut drive = Drive::serve(name, scratch);
+    let mut drive = Drive::serve(name, scratch, keep);
     step("  a cache fills it and throws entries out; a SQLite database grows in the holes");
     let database = drive.grow();
     let file = database.path().to_owned();
+    drive.scan();
     let hash = tools::sha256(&file);
     let queries = drive.queries(&database);
     let before = drive.ask(&database, &queries);
@@ -85,6 +87,7 @@ fn on_drive(
         if sha256[0] == sha256[1] { "unchanged" } else { "CHANGED" },
         if before.answers == after.answers { "the same" } else { "DIFFERENT" },
     ));
+    drive.keep_no_more();
     let all = and_all.then(|| {
         step("  a test of that: all of the file is moved nevertheless");
         let outcome = drive.move_all(&database);

@@ -174,6 +174,7 @@ impl Folded {
     }
 }
 
-fn unescaped(path: &ByteArray) -> PathBuf {
+/// The path that a row has.
+pub(super) fn unescaped(path: &ByteArray) -> PathBuf {
     text::unescape_path(path.data())
 }

@@ -149,6 +149,12 @@ impl Names {
         self.text = 0;
     }
 
+    /// Whether a file was looked up, with or without success.
+    pub fn was_looked_up(&self, file: FileId) -> bool {
+        let known = self.files.get(&file).map(Known::state);
+        matches!(known, Some(PathState::Known | PathState::NotFound))
+    }
+
     pub fn comm(&mut self, comm: [u8; 16]) -> ByteArray {
         let name = || {
             let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());

@@ -91,16 +91,11 @@ pub fn read_open(file: &File, called: &Path, filter: &Filter) -> Result<Trace, T
 }
 
 /// An open file whose footer is that of a trace, and its metadata.
-type Opened = (SerializedFileReader<Source>, Source, Meta);
+pub(super) type Opened = (SerializedFileReader<Source>, Source, Meta);
 
 fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceError> {
     let (reader, source, meta) = opened;
-    if let Some(sum) = meta.data
-        && !checksum::verify(source.file(), sum)
-            .map_err(TraceError::io(path, "cannot read the trace"))?
-    {
-        return Err(corrupt(path, "its data do not match their checksum".into()));
-    }
+    verify(path, &source, &meta)?;
     let budget = Budget::new(&source, reader.num_row_groups());
     let misses = |order: &Order| meta.has_misses() && !order.cold;
     // Folded or thinned out while it was recorded, it has no order. Of pauses, what reaches the device knows nothing.
@@ -159,6 +154,17 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     Ok(Trace { files, meta, skipped, ordered })
 }
 
+/// Compares the data of a trace with their checksum, if it has one.
+pub(super) fn verify(path: &Path, source: &Source, meta: &Meta) -> Result<(), TraceError> {
+    let Some(sum) = meta.data else { return Ok(()) };
+    let read = TraceError::io(path, "cannot read the trace");
+    if checksum::verify(source.file(), sum).map_err(read)? {
+        Ok(())
+    } else {
+        Err(corrupt(path, "its data do not match their checksum".into()))
+    }
+}
+
 /// Reads only a trace's metadata.
 ///
 /// # Errors
@@ -186,7 +192,7 @@ fn open(path: &Path) -> Result<Opened, TraceError> {
 }
 
 /// The metadata of an open file.
-fn look(path: &Path, file: File) -> Result<Opened, TraceError> {
+pub(super) fn look(path: &Path, file: File) -> Result<Opened, TraceError> {
     let io = |what| TraceError::io(path, what);
     let foreign = |reason: &str| TraceError::NotATrace { path: path.into(), reason: reason.into() };
     let source = Source::new(file).map_err(io("cannot open the trace"))?;
@@ -235,10 +241,10 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
 }
 
 /// Why decoding failed; the caller adds the file's name.
-type Reason = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type Reason = Box<dyn std::error::Error + Send + Sync>;
 
 /// The error of a damaged file. The decoder's message quotes the file's content, which may be anything.
-fn corrupt(path: &Path, reason: Reason) -> TraceError {
+pub(super) fn corrupt(path: &Path, reason: Reason) -> TraceError {
     const LONGEST: usize = 300;
     let reason = printable(&reason.to_string()).to_string();
     TraceError::Corrupt { path: path.to_owned(), reason: reason.chars().take(LONGEST).collect() }
@@ -382,7 +388,7 @@ fn read_group(group: &dyn RowGroupReader, how: &How<'_>) -> Result<Group, Reason
 }
 
 /// All values of one required column.
-fn values<T: DataType>(
+pub(super) fn values<T: DataType>(
     group: &dyn RowGroupReader,
     index: usize,
     rows: usize,
@@ -439,7 +445,7 @@ thread_local! {
 }
 
 /// Runs a decoder that may panic on damaged input; the panic becomes the error.
-fn guarded<R>(decode: impl FnOnce() -> Result<R, Reason>) -> Result<R, Reason> {
+pub(super) fn guarded<R>(decode: impl FnOnce() -> Result<R, Reason>) -> Result<R, Reason> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();

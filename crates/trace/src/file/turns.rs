@@ -29,6 +29,9 @@ const FOLDED: usize = 1;
 const KEPT_APART: usize = 4;
 
 impl Turns {
+    /// Those of a recording that is not folded while it is made.
+    pub const RECORDING: Self = Self { each_ns: 1 << crate::record::TURN_SHIFT, most: 0 };
+
     /// Those of a trace; none if everything was recorded.
     pub fn of(meta: &Meta) -> Option<Self> {
         let sampling = meta.sampling?;

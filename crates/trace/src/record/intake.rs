@@ -1,10 +1,11 @@
-//! Moves events from the kernel side's ring buffer to the trace file: they are checked and written in
-//! batches. An event that the kernel side should never produce is counted with those that it drops itself.
+//! Moves events from the kernel side's ring buffer to where they are kept, a trace file or memory: they are checked and
+//! handed on in batches. An event that the kernel side should never produce is counted with those that it drops itself.
 
 use super::kernel::Kernel;
 use super::paths::Mounts;
 use super::shared::{self, FoldKey, FoldValue, RawEvent, Stats};
 use crate::event::is_possible;
+use crate::file::window::Collector;
 use crate::{Event, Op, TraceError, TraceWriter};
 use fragmend_layout::FileId;
 use libbpf_rs::{MapCore, MapHandle, RingBuffer, RingBufferBuilder};
@@ -16,6 +17,25 @@ const BATCH: usize = 8 * 1024;
 
 /// `BPF_RINGBUF_HDR_SZ`: what the kernel puts before each event.
 const RECORD_HEADER: usize = 8;
+
+/// Where events are kept.
+pub(super) trait Sink {
+    /// Takes events, in the order of their recording.
+    fn append(&mut self, events: &[Event]) -> Result<(), TraceError>;
+}
+
+impl Sink for TraceWriter {
+    fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
+        Self::append(self, events)
+    }
+}
+
+impl Sink for Collector {
+    fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
+        Self::append(self, events);
+        Ok(())
+    }
+}
 
 /// What the ring buffer's callback leaves behind.
 pub(super) struct Arrived {
@@ -42,23 +62,19 @@ impl Arrived {
     }
 }
 
-/// The ring buffer and the file that its events are written to.
-pub(super) struct Intake<'a> {
+/// The ring buffer and what its events are handed on to.
+pub(super) struct Intake<'a, S> {
     ring: RingBuffer<'a>,
     arrived: &'a Arrived,
     /// The most events that the ring buffer holds.
     fits: usize,
-    pub writer: TraceWriter,
-    /// Rows written so far.
+    pub sink: S,
+    /// Events handed on so far.
     pub rows: u64,
 }
 
-impl<'a> Intake<'a> {
-    pub fn new(
-        arrived: &'a Arrived,
-        events: &MapHandle,
-        writer: TraceWriter,
-    ) -> Result<Self, TraceError> {
+impl<'a, S: Sink> Intake<'a, S> {
+    pub fn new(arrived: &'a Arrived, events: &MapHandle, sink: S) -> Result<Self, TraceError> {
         let failed =
             |e: libbpf_rs::Error| TraceError::Kernel(format!("cannot map the event buffer: {e}"));
         let mut builder = RingBufferBuilder::new();
@@ -69,11 +85,11 @@ impl<'a> Intake<'a> {
         builder.add(events, take).map_err(failed)?;
         let ring = builder.build().map_err(failed)?;
         let fits = events.max_entries() as usize / (RECORD_HEADER + size_of::<RawEvent>());
-        Ok(Self { ring, arrived, fits: fits.max(1), writer, rows: 0 })
+        Ok(Self { ring, arrived, fits: fits.max(1), sink, rows: 0 })
     }
 
-    /// Writes what is in the ring buffer, while `goes_on` and at most as much as fits into it: events
-    /// may arrive faster than they are written. Returns whether it was empty in the end.
+    /// Hands on what is in the ring buffer, while `goes_on` and at most as much as fits into it: events
+    /// may arrive faster than they are handed on. Returns whether it was empty in the end.
     pub fn drain(&mut self, goes_on: impl Fn() -> bool) -> Result<bool, TraceError> {
         let mut left = self.fits;
         while left > 0 && goes_on() {
@@ -96,7 +112,13 @@ impl<'a> Intake<'a> {
         Ok(false)
     }
 
-    /// Writes what the kernel side kept until it was detached: page faults that it held back, misses that may have
+    /// The kernel side's counters, with what was unreadable counted as dropped.
+    pub fn stats(&self, kernel: &Kernel) -> Result<Stats, TraceError> {
+        let stats = kernel.stats()?;
+        Ok(Stats { dropped: stats.dropped + self.arrived.unreadable.get(), ..stats })
+    }
+
+    /// Hands on what the kernel side kept until it was detached: page faults that it held back, misses that may have
     /// gone on, and, of a `folded` recording, the counted ranges. Returns its counters, with these faults and misses
     /// counted as seen, what was unreadable as dropped, and what was sent and did not arrive as lost.
     pub fn append_kept(&mut self, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
@@ -149,7 +171,7 @@ impl<'a> Intake<'a> {
 
     fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
         self.rows += events.len() as u64;
-        self.writer.append(events)
+        self.sink.append(events)
     }
 }
 

@@ -7,44 +7,67 @@ use fragmend_layout::{ObservedLoad, ObservedRequests};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::disks::Disk;
 
-/// The reads that each of these disks has completed so far; `None` where they are not counted.
-pub(super) fn counted_reads(disks: &[Disk]) -> Vec<Option<u64>> {
-    let reads = |disk: &Disk| {
-        let device = BlockDevice::from_dev(disk.number).ok()?;
-        let counts = device.attribute("queue/iostats").is_none_or(|on| on.trim() != "0");
-        device.counters().ok().filter(|_| counts).map(|counters| counters.reads)
-    };
-    disks.iter().map(reads).collect()
+/// What the disks have answered up to a time, in the order of the request.
+pub(super) struct Answered {
+    disks: Vec<(Bursts, Vec<Answers>)>,
+    /// The reads that each has completed by its own counter; `None` where they are not counted.
+    reads: Vec<Option<u64>>,
 }
 
-/// The loads of these disks, in the order of the request, with [`counted_reads`] of before; to be called after detaching.
-pub(super) fn of(
-    kernel: &Kernel,
-    disks: &[Disk],
-    before: &[Option<u64>],
-) -> Result<Vec<ObservedLoad>, TraceError> {
-    if !kernel.loads {
-        return Ok(Vec::new());
+/// Of a disk, what is counted of bursts of reads.
+#[derive(Clone, Copy)]
+struct Bursts {
+    reads: u64,
+    in_flight_before: u64,
+    bursts_before: u64,
+}
+
+impl Answered {
+    /// Up to now; of no disk where the kernel does not show it.
+    pub fn now(kernel: &Kernel, disks: &[Disk]) -> Result<Self, TraceError> {
+        let watched = if kernel.loads { disks } else { &[] };
+        let of = |index| {
+            let (disk, classes) = kernel.answers(index)?;
+            let bursts = Bursts {
+                reads: disk.read_bursts,
+                in_flight_before: disk.in_flight_before,
+                bursts_before: disk.bursts_before,
+            };
+            Ok((bursts, classes))
+        };
+        let answered = (0..watched.len()).map(of).collect::<Result<_, TraceError>>()?;
+        Ok(Self { disks: answered, reads: watched.iter().map(counted_reads).collect() })
     }
-    let now = counted_reads(disks);
-    let counted = before.iter().zip(now).map(|(before, now)| now?.checked_sub((*before)?));
-    let load = |((index, disk), counted_reads): ((usize, &Disk), Option<u64>)| {
-        let (state, classes) = kernel.answers(index)?;
-        Ok(ObservedLoad {
-            device: disk.number,
-            name: disk.name.clone(),
-            requests: classes.iter().enumerate().filter_map(class).collect(),
-            read_bursts: state.read_bursts,
-            in_flight_before: state.in_flight_before,
-            bursts_before: Some(state.bursts_before),
-            counted_reads,
-        })
-    };
-    disks.iter().enumerate().zip(counted).map(load).collect()
+
+    /// The loads of these disks since `before`.
+    pub fn since(&self, before: &Self, disks: &[Disk]) -> Vec<ObservedLoad> {
+        let load = |(at, (bursts, classes)): (usize, &(Bursts, Vec<Answers>))| {
+            let (past, past_classes) = &before.disks[at];
+            let classes = classes.iter().zip(past_classes).map(|(now, past)| now.since(*past));
+            let reads = self.reads[at].zip(before.reads[at]);
+            ObservedLoad {
+                device: disks[at].number,
+                name: disks[at].name.clone(),
+                requests: classes.enumerate().filter_map(class).collect(),
+                read_bursts: bursts.reads.saturating_sub(past.reads),
+                in_flight_before: bursts.in_flight_before.saturating_sub(past.in_flight_before),
+                bursts_before: Some(bursts.bursts_before.saturating_sub(past.bursts_before)),
+                counted_reads: reads.and_then(|(now, past)| now.checked_sub(past)),
+            }
+        };
+        self.disks.iter().enumerate().map(load).collect()
+    }
+}
+
+/// The reads that a disk has completed so far; `None` where they are not counted.
+fn counted_reads(disk: &Disk) -> Option<u64> {
+    let device = BlockDevice::from_dev(disk.number).ok()?;
+    let counts = device.attribute("queue/iostats").is_none_or(|on| on.trim() != "0");
+    device.counters().ok().filter(|_| counts).map(|counters| counters.reads)
 }
 
 /// The requests of a class by its place in the table; `None` if there were none.
-fn class((at, sum): (usize, &Answers)) -> Option<ObservedRequests> {
+fn class((at, sum): (usize, Answers)) -> Option<ObservedRequests> {
     let (write, length, depth) = (at / (LENGTHS * DEPTHS), at / DEPTHS % LENGTHS, at % DEPTHS);
     (sum.count > 0).then_some(ObservedRequests {
         write: write == 1,
@@ -65,13 +88,13 @@ mod tests {
     #[test]
     fn each_place_of_the_table_is_a_class_of_its_own() {
         let one = Answers { count: 1, ..Answers::default() };
-        let all: Vec<_> = (0..CLASSES).filter_map(|at| class((at, &one))).collect();
+        let all: Vec<_> = (0..CLASSES).filter_map(|at| class((at, one))).collect();
         let key = |r: &ObservedRequests| (r.write, r.up_to_bytes, r.up_to_in_flight);
         assert!(all.is_sorted_by(|a, b| key(a) < key(b)));
         let of = |at: usize| key(&all[at]);
         assert_eq!(of(0), (false, 512, 1));
         assert_eq!(of(3 * DEPTHS + 5), (false, 4096, 32));
         assert_eq!(of(CLASSES - 1), (true, 4 << 30, 65536));
-        assert_eq!(class((0, &Answers::default())), None);
+        assert_eq!(class((0, Answers::default())), None);
     }
 }

@@ -1,8 +1,10 @@
 //! The recorder: loads the kernel side, copies events from its buffer to the trace file, and reports at the
-//! end what was recorded and what was missed.
+//! end what was recorded and what was missed. Or it stays attached, and hands over what was accessed period by period.
 //!
 //! | module | its job |
 //! |---|---|
+//! | `begun` | attaches: what every recording begins with |
+//! | `rolling` | a recording that goes on, period by period |
 //! | `request` | checks the options and converts them into the kernel's terms |
 //! | `sources` | chooses the programs that the running kernel can run |
 //! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
@@ -11,7 +13,7 @@
 //! | `arrivals`, `runs` | what accesses cost by their number, and programs by their run time |
 //! | `budget` | decides how much is recorded for that |
 //! | `loads` | what the disks answered |
-//! | `intake` | moves the kernel side's events to the trace file |
+//! | `intake` | moves the kernel side's events to the trace file, or to memory |
 //! | `shared` | the structures that both sides share |
 //! | `paths` | finds the paths of inodes |
 //!
@@ -20,6 +22,7 @@
 //! with the exceptions at [`TraceWriter::finish`].
 
 mod arrivals;
+mod begun;
 mod budget;
 mod intake;
 mod kernel;
@@ -27,6 +30,7 @@ mod links;
 mod loads;
 mod paths;
 mod request;
+mod rolling;
 mod runs;
 mod shared;
 mod sources;
@@ -34,17 +38,21 @@ mod watch;
 
 use crate::meta::Meta;
 use crate::{Existing, Level, Op, TraceError, TraceWriter};
-use intake::{Arrived, Intake};
+use begun::Begun;
+use intake::{Arrived, Intake, Sink};
 use kernel::Kernel;
+use loads::Answered;
 use paths::Mounts;
+pub use rolling::{Rolled, Rolling, rolling};
 use shared::Stats;
+pub(crate) use shared::TURN_SHIFT;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use watch::Watch;
 
 /// Default size of the ring buffer: two seconds at 200,000 events a second.
@@ -112,8 +120,10 @@ pub struct Options {
     pub cgroup: Option<PathBuf>,
     /// Fold accesses into at most this many counted ranges in the kernel.
     pub max_ranges: Option<u32>,
-    /// Size of the ring buffer; rounded up to a power of two.
+    /// Size of the ring buffer; rounded up to a power of two. All of it is resident while it is recorded, twice.
     pub buffer_bytes: u32,
+    /// How often the buffer is emptied, for a recording that is to cost little; by its size if `None`.
+    pub interval: Option<Duration>,
 }
 
 impl Options {
@@ -135,6 +145,7 @@ impl Options {
             cgroup: None,
             max_ranges: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
+            interval: None,
         }
     }
 }
@@ -203,16 +214,8 @@ pub fn record(
     let request = request::resolve(options)?;
     let mounts = Rc::new(request.mounts.clone());
     let writer = create(options, &mounts)?;
-    let undisturbed_ns = runs::syscall_ns();
-    let mut kernel = kernel::start(options, &request)?;
-    let started = Instant::now();
-    let reads = loads::counted_reads(&request.disks);
-    let entry_ns = (runs::syscall_ns() - undisturbed_ns).max(0.0);
-    let run = runs::Run { entry_ns, counted_ns: runs::counted_ns(&kernel) };
-    let mut watch = Watch::new(options.overhead, options.places_shift, run);
-    kernel.set_control(&watch.control())?;
-    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut meta = Meta::new(kernel.level, u64::try_from(wall.as_nanos()).unwrap_or(0));
+    let Begun { mut kernel, mut watch, started, answered, mut meta } =
+        begun::begin(options, &request)?;
 
     let over =
         || options.duration.is_some_and(|d| started.elapsed() >= d) || stop.load(Ordering::Relaxed);
@@ -230,13 +233,13 @@ pub fn record(
         let skipped_runs = kernel.skipped_runs();
         meta.duration_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         let region_bytes = 1 << request.config.region_shift;
-        (meta.sampling, meta.overhead) = watch.end(region_bytes, elapsed);
+        (meta.sampling, meta.overhead) = watch.since_last(region_bytes, elapsed);
         mounts.keep_open();
         let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
         count_missed(&mut meta, &stats, &kernel, skipped_runs);
-        meta.loads = loads::of(&kernel, &request.disks, &reads)?;
+        meta.loads = Answered::now(&kernel, &request.disks)?.since(&answered, &request.disks);
         describe(&mut meta, options, &request);
-        let Intake { writer, rows, .. } = intake;
+        let Intake { sink: writer, rows, .. } = intake;
         let counts = writer.counts();
         meta.files_without_path = counts.without_path;
         meta.files_not_looked_up = counts.not_looked_up;
@@ -250,15 +253,14 @@ pub fn record(
 /// Writes events as they arrive, until the recording, which began at `started`, is `over`.
 fn take(
     options: &Options,
-    intake: &mut Intake<'_>,
+    intake: &mut Intake<'_, TraceWriter>,
     kernel: &mut Kernel,
     watch: &mut Watch,
     (started, over): (Instant, &dyn Fn() -> bool),
     on_progress: &mut dyn FnMut(&Progress),
 ) -> Result<(), TraceError> {
     let mut last_progress = None;
-    let large = options.buffer_bytes >= LARGE_BUFFER || options.max_ranges.is_some();
-    let interval = if large { LONG_INTERVAL } else { INTERVAL };
+    let interval = interval(options);
     // When something else is to be done: what has arrived may take longer to be written.
     let mut due = started;
     loop {
@@ -281,6 +283,12 @@ fn take(
     }
 }
 
+/// How often the buffer is emptied.
+fn interval(options: &Options) -> Duration {
+    let large = options.buffer_bytes >= LARGE_BUFFER || options.max_ranges.is_some();
+    options.interval.unwrap_or(if large { LONG_INTERVAL } else { INTERVAL })
+}
+
 /// Enters what was recorded.
 fn describe(meta: &mut Meta, options: &Options, request: &request::Request) {
     if request.unwatched_disks > 0 {
@@ -294,14 +302,23 @@ fn describe(meta: &mut Meta, options: &Options, request: &request::Request) {
 }
 
 /// Writes what is left when the kernel side is detached, in limited time.
-fn take_rest(intake: &mut Intake<'_>, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
-    let ended = Instant::now();
-    intake.drain(|| ended.elapsed() < LAST_DRAIN)?;
+fn take_rest(
+    intake: &mut Intake<'_, TraceWriter>,
+    kernel: &Kernel,
+    folded: bool,
+) -> Result<Stats, TraceError> {
+    drain_last(intake)?;
     if folded {
         // Not one file has been looked up yet.
-        intake.writer.allow_look_ups(FOLDED_LOOK_UPS);
+        intake.sink.allow_look_ups(FOLDED_LOOK_UPS);
     }
     intake.append_kept(kernel, folded)
+}
+
+/// Hands on what is left in the buffer, in limited time.
+fn drain_last<S: Sink>(intake: &mut Intake<'_, S>) -> Result<(), TraceError> {
+    let ended = Instant::now();
+    intake.drain(|| ended.elapsed() < LAST_DRAIN).map(drop)
 }
 
 /// Begins the trace file.

@@ -182,6 +182,31 @@ pub struct Stats {
     pub device_events: u64,
 }
 
+impl Answers {
+    /// What was answered since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(before.count),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            in_flight: self.in_flight.saturating_sub(before.in_flight),
+            total_ns: self.total_ns.saturating_sub(before.total_ns),
+        }
+    }
+}
+
+impl Stats {
+    /// What was counted since `before`.
+    pub fn since(self, before: Self) -> Self {
+        let [now, before]: [[u64; size_of::<Self>() / 8]; 2] =
+            [zerocopy::transmute!(self), zerocopy::transmute!(before)];
+        let mut since = now;
+        for (since, before) in since.iter_mut().zip(before) {
+            *since = since.saturating_sub(before);
+        }
+        zerocopy::transmute!(since)
+    }
+}
+
 const _: () = {
     assert!(size_of::<RawEvent>() == 72);
     assert!(size_of::<Config>() == 128);

@@ -58,8 +58,8 @@ pub(super) struct Watch {
     cost: Cost,
     /// By how much the programs cost more than the estimate by number, in the last window with a load.
     scale: f64,
+    /// From here, and up to `booked`, time and cost are added up.
     begun: Instant,
-    /// Up to here, time and cost are added up.
     booked: Instant,
     watched: Duration,
     /// The time, weighted by the part of the places that was recorded.
@@ -67,7 +67,7 @@ pub(super) struct Watch {
     /// Whether there was a pause.
     paused: bool,
     programs_s: f64,
-    /// This thread's processor time at the beginning.
+    /// This thread's processor time when that began.
     thread_s: f64,
     /// The same at the last booking.
     booked_thread_s: f64,
@@ -354,14 +354,15 @@ impl Watch {
         }
     }
 
-    /// How the recording was thinned out, and what it cost of its limit. To be called when the programs are detached.
-    pub fn end(
+    /// How the recording was thinned out since the last call, and what it cost of its limit in this time, which `lasted` so
+    /// long.
+    pub fn since_last(
         &mut self,
         region_bytes: u64,
         lasted: Duration,
     ) -> (Option<Sampling>, Option<Overhead>) {
         self.book();
-        let own = thread_seconds() - self.thread_s;
+        let own = self.booked_thread_s - self.thread_s;
         let all = lasted.as_secs_f64() * self.processors;
         let ppm = |processors: f64| (processors * 1e6).round() as u64;
         let overhead = self.savings.map(|savings| Overhead {
@@ -378,7 +379,16 @@ impl Watch {
             most: self.most,
         };
         let whole = !self.paused && sampling.places_ppm == 1_000_000;
+        self.begin_part();
         (Some(sampling).filter(|_| !whole), overhead)
+    }
+
+    /// From here on, [`since_last`](Self::since_last) adds up anew.
+    fn begin_part(&mut self) {
+        (self.begun, self.thread_s) = (self.booked, self.booked_thread_s);
+        (self.watched, self.places, self.programs_s) = (Duration::ZERO, Duration::ZERO, 0.0);
+        self.paused = matches!(self.turn, Turn::Paused { .. });
+        self.most = self.rates.one_in.max(1 << self.rates.device_shift);
     }
 }
 

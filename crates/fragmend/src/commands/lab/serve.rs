@@ -5,12 +5,12 @@
 
 use super::load_drive;
 use crate::exit::{Exit, Usage};
-use crate::size;
 use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_lab::serve::device::InTheWay;
 use fragmend_lab::serve::mode::Mode;
 use fragmend_lab::serve::{EndError, Options, Report, ServeError, Serving};
+use fragmend_report::size;
 use fragmend_report::{Unit, human};
 use fragmend_sys::signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -1,7 +1,9 @@
 //! The page of text that `fragmend scan` prints: worst files, totals, distributions, a verdict.
 
+use super::programs::Programs;
 use super::{Kept, scan_totals};
 use fragmend_layout::{Log2Histogram, printable_path};
+use fragmend_report::scan::NEGLIGIBLE;
 use fragmend_report::{Unit, figures, human, table};
 use fragmend_scan::{FileMeasures, Totals, Tree};
 use std::io::{self, Write};
@@ -12,11 +14,13 @@ pub(super) fn write(
     tree: &Tree,
     totals: &Totals,
     found: &mut Kept,
+    programs: &mut Programs,
 ) -> io::Result<()> {
     found.settle();
     if !found.worst.is_empty() {
         writeln!(out, "Worst files, by the requests that a sequential read could save:\n")?;
         writeln!(out, "{}\n", worst_table(tree, &found.worst))?;
+        programs.write(out, tree, &found.worst)?;
     }
     writeln!(out, "All files:\n")?;
     writeln!(out, "{}", table(&figures(&scan_totals(totals))))?;
@@ -66,9 +70,6 @@ fn write_histogram(out: &mut impl Write, title: &str, histogram: &Log2Histogram)
     }
     Ok(())
 }
-
-/// Below this share of requests, fragmentation hardly matters.
-pub(super) const NEGLIGIBLE: f64 = 0.01;
 
 /// Requests that mending everything would save, and their share of all.
 pub(super) fn saved(totals: &Totals) -> (u64, f64) {

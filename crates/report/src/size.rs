@@ -1,11 +1,14 @@
-//! Sizes on the command line: `4096`, `64K`, `1.5GiB`; suffixes are binary, as in dd(1).
+//! Sizes as people write them, on the command line and in policies: `4096`, `64K`, `1.5GiB`; suffixes are binary, as in dd(1).
 
 use parse_size::Config;
 
 /// Up to this many digits the parser's arithmetic cannot overflow; with one more it may.
 const DIGITS: usize = 19;
 
-/// Parses a size in bytes, for clap.
+/// Parses a size in bytes.
+///
+/// # Errors
+/// What is wrong with it, and an example.
 pub fn bytes(text: &str) -> Result<u64, String> {
     if text.bytes().filter(u8::is_ascii_digit).count() > DIGITS {
         // Of longer texts, only the largest plain numbers of bytes are sizes.

@@ -1,0 +1,166 @@
+//! `fragmend watch`: the daemon. Its decisions are `fragmend_watch`'s; here are options, privileges, signals and output.
+
+use crate::exit::{Exit, Usage};
+use crate::outlet::Outlet;
+use crate::threads;
+use crate::ui::{Ui, has_reader};
+use anyhow::Context;
+use fragmend_layout::{printable, schema, shell_word};
+use fragmend_sys::capabilities::{self, Capabilities};
+use fragmend_watch::live::{self, Live};
+use fragmend_watch::notify::Notify;
+use fragmend_watch::{Control, Daemon, Event, Policy, Store, Time};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What the daemon keeps of root's privileges:
+///
+/// - `BPF` and `PERFMON` to record; `SYS_ADMIN` to count what that costs, for Btrfs's trees, XFS's inodes and its exchange of
+///   ranges, F2FS's moves and NVMe's health; `SYS_RAWIO` for that of ATA drives;
+/// - `DAC_READ_SEARCH` and `DAC_OVERRIDE` to open files of all users, `FOWNER` to leave their times of access, `LEASE` to
+///   keep writers out of them while the kernel compares, `SYS_PTRACE` to see who has to permit an open;
+/// - `CHOWN` so that the donor of a file counts for the file's owner, `SYS_RESOURCE` for space that is reserved for root.
+pub const KEPT: Capabilities = Capabilities::BPF
+    .union(Capabilities::PERFMON)
+    .union(Capabilities::SYS_ADMIN)
+    .union(Capabilities::SYS_RAWIO)
+    .union(Capabilities::DAC_READ_SEARCH)
+    .union(Capabilities::DAC_OVERRIDE)
+    .union(Capabilities::FOWNER)
+    .union(Capabilities::LEASE)
+    .union(Capabilities::SYS_PTRACE)
+    .union(Capabilities::CHOWN)
+    .union(Capabilities::SYS_RESOURCE);
+
+/// How long a line of JSON may wait for its reader: the daemon goes on without one.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Options of `fragmend watch`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What is watched, what may move and when, and how much may be written; TOML
+    #[arg(long, value_name = "FILE", default_value = "/etc/fragmend/watch.toml")]
+    policy: PathBuf,
+    /// Where the daemon remembers; made, with its directory, for its owner alone
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/fragmend/watch.db")]
+    store: PathBuf,
+    /// Record once, plan, move what may move now, and end: for timers
+    #[arg(long)]
+    once: bool,
+    /// Check the policy, and print what it means
+    #[arg(long, conflicts_with = "once")]
+    check: bool,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let policy = Policy::read(&args.policy);
+    if args.check {
+        return check(args, policy, ui);
+    }
+    let policy = policy.map_err(|e| Usage(format!("{:#}", anyhow::Error::from(e))))?;
+    // Before there is a thread that would keep them.
+    capabilities::keep_only(KEPT).context("privileges that are not needed cannot be dropped")?;
+    threads::start();
+    live::check(&policy)?;
+    let control = Control::default();
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&control.stop))?;
+    }
+    flag::register(SIGHUP, Arc::clone(&control.reload))?;
+
+    let (store, aside) = Store::open(&args.store, Time::now())?;
+    let notify = Arc::new(Notify::from_environment());
+    let mut output = ui.json.then(Outlet::output);
+    let mut tell = |event: Event| {
+        announce(&event, &notify);
+        match &mut output {
+            Some(output) => {
+                let mut text = ui.safe(Vec::new());
+                let written = serde_json::to_string(&event).map(|line| writeln!(text, "{line}"));
+                output.put(&text.into_inner());
+                if written.is_err() || output.flush(Some(PATIENCE), &control.stop).is_err() {
+                    // Nobody reads it any more.
+                    control.stop.store(true, Ordering::Relaxed);
+                }
+            }
+            None => event.in_words().into_iter().for_each(|words| log(&event, &words, ui)),
+        }
+    };
+    if let Some(aside) = aside {
+        tell(Event::MovedAside { path: aside.to.as_path().into(), why: aside.why });
+    }
+    let world = Live::new(Arc::clone(&notify));
+    let daemon = Daemon::new(world, store, policy, args.once, &mut tell)?;
+    let reread = || {
+        let policy = Policy::read(&args.policy)?;
+        live::check(&policy).map(|()| policy).map_err(|source| {
+            fragmend_watch::policy::PolicyError::Wrong {
+                path: args.policy.clone(),
+                what: source.to_string(),
+            }
+        })
+    };
+    let status = daemon.run(&control, &reread)?;
+    Ok(Exit::FAILED.when(args.once && status.failures > 0))
+}
+
+/// What systemd learns of an event.
+fn announce(event: &Event, notify: &Notify) {
+    match event {
+        Event::Start { .. } | Event::Reloaded | Event::PolicyRefused { .. } => notify.ready(),
+        Event::Reloading => notify.reloading(),
+        Event::End => notify.stopping(),
+        _ => {}
+    }
+    if let Some(words) = event.in_words() {
+        notify.status(&words);
+    }
+}
+
+/// A line of the log, which journald keeps.
+fn log(event: &Event, words: &str, ui: &Ui) {
+    match event {
+        Event::Failed { .. } | Event::PolicyRefused { .. } | Event::MovedAside { .. } => {
+            ui.warn(words)
+        }
+        _ => ui.announce(words),
+    }
+}
+
+/// Prints what a policy means.
+fn check(
+    args: &Args,
+    policy: Result<Policy, fragmend_watch::policy::PolicyError>,
+    ui: &Ui,
+) -> anyhow::Result<Exit> {
+    let (words, wrong) = match policy {
+        Ok(policy) => (policy.in_words(), None),
+        Err(error) => (Vec::new(), Some(format!("{:#}", anyhow::Error::from(error)))),
+    };
+    let mut out = ui.out();
+    if ui.json {
+        let document = serde_json::json!({
+            "schema_version": schema::DOCUMENT,
+            "command": "watch",
+            "policy": args.policy.to_string_lossy(),
+            "meaning": words,
+            "error": wrong,
+        });
+        has_reader(writeln!(out, "{document}").map_err(Into::into))?;
+        return Ok(Exit::USAGE.when(wrong.is_some()));
+    }
+    if let Some(wrong) = wrong {
+        return Err(Usage(wrong).into());
+    }
+    let text = words.iter().try_for_each(|line| writeln!(out, "{}", printable(line)));
+    if has_reader(text.map_err(Into::into))? {
+        ui.note(format!("next: fragmend watch --once --policy {}", shell_word(&args.policy)));
+    }
+    Ok(Exit::DONE)
+}

@@ -1,0 +1,208 @@
+//! The daemon as an operator runs it: with the privileges that it keeps it records, plans and moves on real file systems; it
+//! follows signals; its units have the privileges that it needs, and no more.
+
+use fragmend::commands::watch::KEPT;
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::reader::Reader;
+use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+const SIZE: u64 = 8 << 20;
+/// A rule that lets data move, as fast as the disk can.
+const MOVE: &str = "
+[budget]
+bytes_per_day = \"1G\"
+[yield]
+rate = \"1G\"
+io_pressure_percent = 100
+[[rule]]
+mode = \"move\"
+min_gain_s_per_gib = 0
+";
+
+fn image(file_system: &'static FileSystem) -> (Image, PathBuf) {
+    let image = Image::of(file_system, 320 << 20);
+    // Costs are guessed as those of a disk: each break is waited for.
+    image.set_queue("rotational", "1");
+    let path = image.path().join("file");
+    interleaved(&path, SIZE, &[4096, 65536], true).unwrap();
+    image.sync();
+    (image, path)
+}
+
+/// Writes a policy for an image, with recordings of two seconds.
+fn policy(image: &Image, more: &str) -> PathBuf {
+    let path = image.scratch().join("watch.toml");
+    let at = image.path().to_str().expect("a test's own path");
+    let text = format!(
+        "paths = [\"{at}\"]\n[recording]\nwindow = \"2s\"\nevery = \"3s\"\noverhead_percent = 100\n[planning]\nevery = \"4s\"\n{more}"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn watch(image: &Image, policy: &Path) -> Command {
+    let mut command = Command::new(FRAGMEND);
+    command.arg("watch").arg("--policy").arg(policy).arg("--store").arg(store(image));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn store(image: &Image) -> PathBuf {
+    image.scratch().join("store/watch.db")
+}
+
+/// A line of a process's status.
+fn status(pid: u32, name: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
+/// The events of one run, while the file is read.
+fn once(image: &Image, policy: &Path, file: &Path) -> Vec<Value> {
+    let mut reader = Some(Reader::start(file, 128 << 10, Duration::from_millis(1), 1));
+    let running = Running::start(watch(image, policy).args(["--once", "--json"]));
+    let (permitted, bounding) = (kept("CapPrm:"), kept("CapBnd:"));
+    let none = "0".repeat(16);
+    let expected = [&none, &permitted, &permitted, &bounding, &none, "1"];
+    let mut running = running.wait_until(|pid| {
+        let all = ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:"];
+        all.map(|name| status(pid, name))
+            .iter()
+            .zip(expected)
+            .all(|(is, e)| is.as_deref() == Some(e))
+    });
+    let lines = BufReader::new(running.child().stdout.take().expect("it is piped")).lines();
+    let mut events: Vec<Value> = Vec::new();
+    for line in lines {
+        events.push(serde_json::from_str(&line.unwrap()).unwrap());
+        // ext4 moves nothing of a file that a program has open.
+        if events.last().is_some_and(|event| event["event"] == "recorded") {
+            reader.take().map(Reader::finish);
+        }
+    }
+    running.wait().expect(&[0]);
+    assert_eq!(events.last().unwrap()["event"], "end", "{events:?}");
+    events
+}
+
+/// What is left of this process's capabilities once all others but [`KEPT`] are dropped.
+fn kept(name: &str) -> String {
+    let ours = status(std::process::id(), name).expect("of this process");
+    let ours = u64::from_str_radix(&ours, 16).expect("a set");
+    format!("{:016x}", ours & KEPT.bits())
+}
+
+fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["event"] == kind).collect()
+}
+
+#[test]
+fn loop_what_costs_time_moves_once_with_the_privileges_that_are_kept() {
+    for file_system in [&EXT4, &XFS, &BTRFS] {
+        let (image, file) = image(file_system);
+        let fragmented = extents(&file);
+        let events = once(&image, &policy(&image, MOVE), &file);
+        let moved = of_kind(&events, "moved");
+        assert!(
+            !moved.is_empty() && moved.iter().all(|m| m["ranges_moved"] == m["ranges"]),
+            "{events:?}"
+        );
+        assert!(extents(&file) * 4 < fragmented, "{} of {fragmented}: {events:?}", extents(&file));
+        let stat = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!([stat(&store(&image)), stat(store(&image).parent().unwrap())], [0o600, 0o700]);
+        // There is nothing left to do.
+        let again = once(&image, &policy(&image, MOVE), &file);
+        assert!(of_kind(&again, "moved").is_empty(), "{again:?}");
+        let last = of_kind(&again, "status").pop().unwrap().clone();
+        assert!(last["budget_left_bytes"].as_u64().unwrap() < 1 << 30, "{last}");
+        image.fsck();
+        assert!(is_intact(&file, SIZE).unwrap());
+    }
+}
+
+#[test]
+fn loop_without_a_rule_it_advises() {
+    let (image, file) = image(&EXT4);
+    let fragmented = extents(&file);
+    let events = once(&image, &policy(&image, ""), &file);
+    let advice = of_kind(&events, "advice");
+    assert_eq!(advice.len(), 1, "{events:?}");
+    assert_eq!(advice[0]["path"].as_str(), file.to_str());
+    assert_eq!(extents(&file), fragmented);
+}
+
+#[test]
+fn loop_signals_reload_the_policy_and_end_the_daemon() {
+    let (image, _) = image(&EXT4);
+    let path = policy(&image, "");
+    let running =
+        Running::start(&mut watch(&image, &path)).wait_until_it_says("watching; nothing moves");
+    let second = finish(watch(&image, &path).arg("--once"));
+    assert!(second.stderr.contains("another fragmend watch uses the store"), "{second:?}");
+    // Longer than a recording, which a signal does not cut short.
+    let soon = Duration::from_secs(5);
+    fs::write(&path, "paths = []").unwrap();
+    running.signal(Signal::HUP);
+    std::thread::sleep(soon);
+    policy(&image, MOVE);
+    running.signal(Signal::HUP);
+    std::thread::sleep(soon);
+    running.signal(Signal::TERM);
+    let said = running.wait();
+    let stderr = said.stderr.clone();
+    assert_eq!(said.expect(&[0]), "");
+    let order = [
+        "watching; nothing moves",
+        "the one before still applies",
+        "the policy was read again, and applies",
+        "ended; what has moved",
+    ];
+    let found: Vec<_> = order.iter().map(|words| stderr.find(words)).collect();
+    assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{found:?}: {stderr}");
+}
+
+#[test]
+fn units_have_the_privileges_that_are_kept_and_no_mistake() {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let dir = fragmend_testbed::scratch::directory("units");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&units).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|end| end == "service") {
+            let set =
+                text.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+            let mut named: Vec<String> = set.split(' ').map(str::to_owned).collect();
+            named.sort();
+            let mut kept: Vec<String> =
+                KEPT.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+            kept.sort();
+            assert_eq!(named, kept, "{}", path.display());
+        }
+        // The program is not installed here.
+        let copy = dir.path().join(path.file_name().unwrap());
+        fs::write(&copy, text.replace("/usr/bin/fragmend", FRAGMEND)).unwrap();
+        names.push(copy);
+    }
+    assert_eq!(names.len(), 3);
+    let verified =
+        finish(Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&names));
+    assert!(verified.status.success() && verified.stderr.is_empty(), "{verified:?}");
+    // Exposure from 0 to 10, times ten.
+    let service = dir.path().join("fragmend-watch.service");
+    let rated = ["security", "--offline=true", "--threshold=40", "--no-pager"];
+    let rated = finish(Command::new("systemd-analyze").args(rated).arg(service));
+    assert!(rated.status.success(), "{rated:?}");
+}

@@ -1,0 +1,26 @@
+//! What a file is to the program that it belongs to.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A file that was recognised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Known {
+    /// The program, for example `PostgreSQL`.
+    pub program: String,
+    /// What the file is to it, for example `table public.orders of database shop`. Names come from the program's own files,
+    /// and may have any characters.
+    pub what: String,
+    /// How fragments are prevented in this program, if that is documented.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
+}
+
+/// What prevents fragments, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Advice {
+    /// What to do, in one line.
+    pub text: String,
+    /// The document that describes it.
+    pub source: String,
+}

@@ -1,0 +1,93 @@
+//! The worst files: their figures, and their extents to scale.
+
+use super::table::{Cell, Table};
+use super::text::{count, path};
+use crate::report::PageReport;
+use crate::worst::{FilePart, WorstFigures, WorstFile};
+use fragmend_report::{Column, columns, human};
+use maud::{Markup, html};
+use serde_json::Value;
+
+/// Size of the drawing of a file, in units of its own.
+const WIDTH: f64 = 300.0;
+/// Where extents end, and where the mark of what is to be moved does.
+const HEIGHT: (f64, f64) = (11.0, 16.0);
+
+/// The files; nothing if there is none.
+pub fn section(report: &PageReport) -> Option<Markup> {
+    if report.files.is_empty() {
+        return None;
+    }
+    let by_plan = report.files.iter().any(|file| file.figures.seconds_saved.is_some());
+    let order = if by_plan {
+        "By the time that mending them would save, as the plan predicts; files without a plan follow by the requests that a sequential read would save."
+    } else {
+        "By the requests that a sequential read would save. Whether anybody reads them, a scan cannot say."
+    };
+    let columns = columns::<WorstFigures>();
+    let known: Vec<Column> = columns
+        .into_iter()
+        .filter(|column| report.files.iter().any(|file| value(file, column).is_some()))
+        .collect();
+    let has_parts = report.files.iter().any(|file| !file.parts.is_empty());
+    let mut table = Table::new("The files that cost most");
+    table.column("file", "");
+    if has_parts {
+        table.column("extents, to scale", "Each block is an extent, in the order of the file, and neighbours differ in shade; low blocks are several extents each. A bar below marks what is to be moved.");
+    }
+    table.figures(&known);
+    for file in &report.files {
+        let mut row = vec![Cell::markup(path(&file.path))];
+        row.extend(has_parts.then(|| Cell::markup(drawn(&file.parts))));
+        row.extend(known.iter().map(|column| match value(file, column) {
+            Some(value) => Cell::number(value, human(value, column.unit)),
+            None => Cell::unknown(),
+        }));
+        table.row(row);
+    }
+    let more = report.files_in_all.saturating_sub(report.files.len() as u64);
+    Some(html! {
+        p { (order) }
+        (table.draw())
+        @if more > 0 { p { "And " (count(more)) " more files, which cost less." } }
+    })
+}
+
+fn value(file: &WorstFile, column: &Column) -> Option<f64> {
+    let figures = serde_json::to_value(file.figures).ok()?;
+    figures.get(&column.name).and_then(Value::as_f64)
+}
+
+/// The extents of a file.
+fn drawn(parts: &[FilePart]) -> Markup {
+    if parts.is_empty() {
+        return html! { span.unknown { "not in the inputs" } };
+    }
+    let block = |part: &FilePart, top: f64, bottom: f64| {
+        let (from, to) = (part.from * WIDTH, part.to * WIDTH);
+        format!("M{from:.1} {top}H{to:.1}V{bottom}H{from:.1}z")
+    };
+    let (mut shades, mut several, mut marked) =
+        ([String::new(), String::new()], String::new(), String::new());
+    for (number, part) in parts.iter().enumerate() {
+        if part.extents > 1 {
+            several.push_str(&block(part, HEIGHT.0 / 2.0, HEIGHT.0));
+        } else {
+            shades[number % 2].push_str(&block(part, 0.0, HEIGHT.0));
+        }
+        if part.to_move {
+            marked.push_str(&block(part, HEIGHT.0 + 1.0, HEIGHT.1));
+        }
+    }
+    let extents: u64 = parts.iter().map(|part| part.extents).fold(0, u64::saturating_add);
+    let label =
+        format!("{} extents, drawn in {} blocks", count(extents), count(parts.len() as u64));
+    html! {
+        svg.extents viewBox=(format!("0 0 {WIDTH} {}", HEIGHT.1)) preserveAspectRatio="none" role="img" aria-label=(label) {
+            path.even d=(shades[0]) {}
+            path.odd d=(shades[1]) {}
+            path.several d=(several) {}
+            path.to-move d=(marked) {}
+        }
+    }
+}
