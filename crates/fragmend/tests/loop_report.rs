@@ -59,6 +59,14 @@ fn loop_a_mounted_file_system_and_its_plan_and_receipts_are_one_page() {
     let moved = report(&["scan.json", "plan.json", "events.jsonl"]);
     assert_eq!((marked(&moved, State::ToMove), marked(&moved, State::Moved)), (0, 4 << 20));
 
+    // What is free is on the map, byte for byte; its figures are shown without a map, too.
+    keep("free.json", &run(&["scan", "--free", "--json", mount], &[0]));
+    let free = |report: &PageReport| report.free_space[0].space.figures.clone().unwrap();
+    assert_eq!(marked(&planned, State::Free), free(&planned).free_bytes);
+    assert_eq!(planned.maps[0].mount.as_ref().unwrap().path, mount);
+    let without_map = report(&["free.json"]);
+    assert!(without_map.maps.is_empty() && free(&without_map).free_runs > 0);
+
     // Scanned now, it is in order.
     let now = report(&[mount]);
     assert_eq!((now.files.len(), marked(&now, State::Fragmented)), (0, 0));

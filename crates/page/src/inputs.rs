@@ -7,12 +7,12 @@ use crate::done::Run;
 use fragmend_apply::Event;
 use fragmend_device::profile::Profile;
 use fragmend_lab::experiment::Report as LabReport;
-use fragmend_layout::{Space, printable, schema};
+use fragmend_layout::{printable, schema};
 use fragmend_plan::Plan;
 use fragmend_plan::file::FORMAT;
 use fragmend_report::plan::PlanReport;
 use fragmend_report::probe::ProbeReport;
-use fragmend_report::scan::ScanReport;
+use fragmend_report::scan::{ScanReport, ScanSpace};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -60,22 +60,13 @@ pub struct Named<T> {
     pub document: T,
 }
 
-/// A scan, with the address spaces of its file systems where they were recorded.
-#[derive(Clone, Debug)]
-pub struct Scan {
-    /// The document of `scan`.
-    pub report: ScanReport,
-    /// By file system.
-    pub spaces: Vec<Space>,
-}
-
 /// All documents, in the order in which they were given.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     /// What was given, and what it was.
     pub names: Vec<(String, Vec<&'static str>)>,
     /// Scans.
-    pub scans: Vec<Named<Scan>>,
+    pub scans: Vec<Named<ScanReport>>,
     /// Plan files.
     pub plans: Vec<Named<Plan>>,
     /// Summaries of plans.
@@ -103,13 +94,6 @@ struct Head {
     event: Option<String>,
     #[serde(default)]
     experiment: Option<String>,
-}
-
-/// The part of a scan's document that has the address spaces.
-#[derive(Deserialize)]
-struct Spaces {
-    #[serde(default)]
-    spaces: Vec<Space>,
 }
 
 /// A kind of document.
@@ -219,9 +203,8 @@ impl Inputs {
         }
         match kind {
             Kind::Scan => {
-                let Spaces { spaces } = parse(value)?;
-                spaces.iter().try_for_each(sensible)?;
-                let scan = Scan { report: parse(value)?, spaces };
+                let scan: ScanReport = parse(value)?;
+                scan.spaces.iter().try_for_each(sensible)?;
                 self.scans.push(named(name, scan));
             }
             Kind::PlanFile => self.plans.push(named(name, parse(value)?)),
@@ -257,10 +240,11 @@ fn parse<T: DeserializeOwned>(value: &str) -> Result<T, String> {
 }
 
 /// Whether the runs of an address space are in order, and within it.
-fn sensible(space: &Space) -> Result<(), String> {
+fn sensible(space: &ScanSpace) -> Result<(), String> {
+    let bytes = space.figures.as_ref().map_or(0, |figures| figures.bytes);
     let mut end = 0;
-    for run in &space.runs {
-        if run.range.start < end || run.range.is_empty() || run.range.end > space.bytes {
+    for run in space.runs.iter().flatten() {
+        if run.range.start < end || run.range.is_empty() || run.range.end > bytes {
             return Err(format!(
                 "the run at {} of an address space makes no sense",
                 run.range.start

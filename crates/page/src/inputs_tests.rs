@@ -8,7 +8,7 @@ const EVENT: &str = r#"{"event":"range","path":"/a","offset":0,"length":8,"outco
 fn a_text_is_refused_as_a_whole_and_in_a_line() {
     let scan = |spaces: &str| {
         format!(
-            r#"{{"schema_version":1,"command":"scan","files":[],"totals":{{"files":0,"fragmented_files":0,"bytes":0,"extents":0,"ideal_extents":0,"dof":1,"requests_now":0,"requests_best":0,"median_frag_size_bytes":0,"median_frag_distance_bytes":0,"data_bytes":0,"unwritten_bytes":0,"shared_bytes":0,"encoded_bytes":0,"inline_bytes":0,"further_names":0,"skipped":0}},"frag_size_distribution":[],"frag_distance_distribution":[],"skipped":[],"errors":[],"spaces":[{{"device":1,"bytes":100,"block_bytes":1,"runs":[{spaces}]}}]}}"#
+            r#"{{"schema_version":1,"command":"scan","files":[],"totals":{{"files":0,"fragmented_files":0,"bytes":0,"extents":0,"ideal_extents":0,"dof":1,"requests_now":0,"requests_best":0,"median_frag_size_bytes":0,"median_frag_distance_bytes":0,"data_bytes":0,"unwritten_bytes":0,"shared_bytes":0,"encoded_bytes":0,"inline_bytes":0,"further_names":0,"skipped":0}},"frag_size_distribution":[],"frag_distance_distribution":[],"skipped":[],"errors":[],"spaces":[{{"path":"/m","file_system":"ext4","device":1,"bytes":100,"block_bytes":1,"free_bytes":90,"free_runs":2,"longest_free_run_bytes":80,"free_bytes_in_long_runs":0,"metadata_bytes":0,"unallocated_bytes":0,"runs":[{spaces}]}}]}}"#
         )
     };
     let run = |start, end| format!(r#"{{"start":{start},"end":{end},"kind":"free"}}"#);

@@ -2,15 +2,15 @@
 
 use crate::answer::{Answer, answer};
 use crate::done::Done;
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, Named};
 use crate::map::{BlockMap, maps};
 use crate::plans::{PlanPart, plans};
 use crate::worst::{WorstFile, worst};
 use fragmend_apply::Measurement;
 use fragmend_device::profile::Profile;
 use fragmend_lab::experiment::Report as LabReport;
-use fragmend_layout::{Space, printable, schema};
-use fragmend_report::scan::{ScanTotals, Step};
+use fragmend_layout::{printable, schema};
+use fragmend_report::scan::{ScanReport, ScanSpace, ScanTotals};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -95,27 +95,9 @@ pub struct MeasurementPart {
 pub struct FreePart {
     /// Which input has it.
     pub input: String,
-    /// Number of the file system (`st_dev`).
-    pub device: u64,
-    /// Its figures.
-    pub figures: FreeFigures,
-    /// Free runs by length: powers of two.
-    pub runs_by_length: Vec<Step>,
-    /// Bytes in free runs by the length of the run.
-    pub bytes_by_length: Vec<Step>,
-}
-
-/// The free space of a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FreeFigures {
-    /// All that is free.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub free_bytes: u64,
-    /// Contiguous runs of it.
-    pub free_runs: u64,
-    /// The longest of them.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub longest_run_bytes: u64,
+    /// Its space, without the runs themselves.
+    #[serde(flatten)]
+    pub space: ScanSpace,
 }
 
 impl PageReport {
@@ -123,10 +105,12 @@ impl PageReport {
     pub fn of(inputs: &Inputs) -> Self {
         let (maps, maps_left_out) = maps(inputs);
         let (files, files_in_all) = worst(inputs);
-        let spaces = inputs
-            .scans
-            .iter()
-            .flat_map(|scan| scan.document.spaces.iter().map(|space| free_part(&scan.name, space)));
+        let spaces = inputs.scans.iter().flat_map(|scan| {
+            scan.document.spaces.iter().map(|space| FreePart {
+                input: scan.name.clone(),
+                space: ScanSpace { runs: None, ..space.clone() },
+            })
+        });
         let measured = inputs.runs.iter().filter_map(|run| {
             let measurement = run.document.summary.as_ref()?.measurement.clone()?;
             Some(MeasurementPart { input: run.name.clone(), measurement })
@@ -176,8 +160,8 @@ fn input((name, kinds): &(String, Vec<&'static str>)) -> Input {
     Input { name: name.clone(), kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect() }
 }
 
-fn scan_part(scan: &crate::inputs::Named<crate::inputs::Scan>) -> ScanPart {
-    let report = &scan.document.report;
+fn scan_part(scan: &Named<ScanReport>) -> ScanPart {
+    let report = &scan.document;
     let layouts = report.files.iter().filter_map(|file| file.layout.as_ref());
     let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
     report.skipped.iter().for_each(|s| *left_out.entry(s.code.to_string()).or_default() += 1);
@@ -188,23 +172,5 @@ fn scan_part(scan: &crate::inputs::Named<crate::inputs::Scan>) -> ScanPart {
         extents_placed: layouts.map(|layout| layout.extents.len() as u64).sum(),
         left_out,
         errors: errors.map(|error| printable(error).to_string()).collect(),
-    }
-}
-
-fn free_part(input: &str, space: &Space) -> FreePart {
-    let free = space.free();
-    let steps = |steps: &fragmend_layout::Log2Histogram| {
-        steps.steps().map(|(from_bytes, count)| Step { from_bytes, count }).collect()
-    };
-    FreePart {
-        input: input.to_owned(),
-        device: space.device,
-        figures: FreeFigures {
-            free_bytes: free.bytes,
-            free_runs: free.runs,
-            longest_run_bytes: free.longest_bytes,
-        },
-        runs_by_length: steps(&free.lengths),
-        bytes_by_length: steps(&free.bytes_by_length),
     }
 }

@@ -77,7 +77,7 @@ pub fn worst(inputs: &Inputs) -> (Vec<WorstFile>, u64) {
     let planned = planned(inputs);
     let mut files: BTreeMap<&PathText, (Option<&Planned>, Option<&ScanFile>)> =
         planned.iter().map(|(path, planned)| (*path, (Some(planned), None))).collect();
-    for file in inputs.scans.iter().flat_map(|scan| &scan.document.report.files) {
+    for file in inputs.scans.iter().flat_map(|scan| &scan.document.files) {
         let is_fragmented = file.figures.extents > file.figures.ideal_extents;
         if is_fragmented || planned.contains_key(&file.path) {
             // Of several scans, the first is as things were.

@@ -1,14 +1,16 @@
-//! The elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH` of `bpf(2)`, since Linux 5.6).
+//! The elements of a BPF table, many at once (`BPF_MAP_LOOKUP_BATCH` of `bpf(2)`): of a hash table since Linux 5.6, of an
+//! array with a value for each processor since Linux 5.13.
 //!
-//! The kernel returns whole buckets, so a batch may be shorter than asked for before the last one. The iterator of
-//! libbpf-rs 0.27 takes such a batch for the last.
+//! Of a hash table the kernel returns whole buckets, so a batch may be shorter than asked for before the last one. The
+//! iterator of libbpf-rs 0.27 takes such a batch for the last.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 const BPF_MAP_TYPE_HASH: usize = 1;
+const BPF_MAP_TYPE_PERCPU_ARRAY: usize = 6;
 const BPF_MAP_LOOKUP_BATCH: libc::c_int = 24;
-/// Elements that are asked for at first.
+/// Elements that are asked for at first, of a larger table.
 const AT_ONCE: usize = 16 * 1024;
 
 /// The part of `union bpf_attr` for batches (linux/bpf.h).
@@ -25,15 +27,16 @@ struct Batch {
     flags: u64,
 }
 
-/// Calls `each` with key and value of every element of a hash table that does not change meanwhile.
+/// Calls `each` with key and value of every element of a hash table that does not change meanwhile, or of an array with a
+/// value for each processor: there, the values of all possible processors one after the other, each padded to 8 bytes.
 ///
 /// # Errors
-/// `Unsupported` for anything but a hash table, `EINVAL` before Linux 5.6; else those of `bpf(2)`. `each` may have
-/// been called before.
+/// `Unsupported` for any other table, `EINVAL` or 524 (`ENOTSUPP`) where the kernel is older; else those of `bpf(2)`. `each`
+/// may have been called before.
 pub fn elements(table: impl AsFd, mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
     let table = table.as_fd();
-    let (key, value) = sizes(table)?;
-    let mut room = AT_ONCE;
+    let Sizes { key, value, elements } = sizes(table)?;
+    let mut room = AT_ONCE.min(elements);
     let (mut keys, mut values) = (vec![0u8; room * key], vec![0u8; room * value]);
     let (mut place, mut next, mut begun) = (0u64, 0u64, false);
     loop {
@@ -76,21 +79,105 @@ pub fn elements(table: impl AsFd, mut each: impl FnMut(&[u8], &[u8])) -> io::Res
     }
 }
 
-/// The bytes of a key and a value of a hash table (`/proc/PID/fdinfo` of it).
-fn sizes(table: BorrowedFd) -> io::Result<(usize, usize)> {
+struct Sizes {
+    /// Bytes of a key.
+    key: usize,
+    /// Bytes of what is returned for a key.
+    value: usize,
+    /// At most.
+    elements: usize,
+}
+
+/// Those of a table (`/proc/PID/fdinfo` of it).
+fn sizes(table: BorrowedFd) -> io::Result<Sizes> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", table.as_raw_fd()))?;
     let field = |name: &str| -> Option<usize> {
         info.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
     };
-    match (field("map_type:"), field("key_size:"), field("value_size:")) {
-        (Some(BPF_MAP_TYPE_HASH), Some(key @ 1..), Some(value @ 1..)) => Ok((key, value)),
-        _ => Err(io::ErrorKind::Unsupported.into()),
-    }
+    let found = [field("key_size:"), field("value_size:"), field("max_entries:")];
+    let (Some(kind), [Some(key @ 1..), Some(value @ 1..), Some(elements @ 1..)]) =
+        (field("map_type:"), found)
+    else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    let value = match kind {
+        BPF_MAP_TYPE_HASH => value,
+        BPF_MAP_TYPE_PERCPU_ARRAY => value.next_multiple_of(8) * possible_processors()?,
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    Ok(Sizes { key, value, elements })
+}
+
+/// How many processors the kernel can have, as it counts them for such a table: they are numbered from 0, and listed as
+/// `0-7` or `0-1,4-5` (Documentation/admin-guide/cputopology.rst).
+fn possible_processors() -> io::Result<usize> {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    };
+    let counted: Option<usize> = listed.trim().split(',').map(range).sum();
+    counted.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    /// An array of such elements, with a value of 12 bytes for each processor.
+    fn array(elements: u32) -> OwnedFd {
+        const BPF_MAP_CREATE: libc::c_int = 0;
+        let attributes: [u32; 5] = [BPF_MAP_TYPE_PERCPU_ARRAY as u32, 4, 12, elements, 0];
+        // SAFETY: the kernel reads the attributes, which are in `attributes`.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_MAP_CREATE,
+                attributes.as_ptr(),
+                size_of_val(&attributes),
+            )
+        };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: the kernel has just opened it, and nothing else owns it.
+        unsafe { OwnedFd::from_raw_fd(fd as i32) }
+    }
+
+    /// Sets an element: the values of all processors.
+    fn set(array: &OwnedFd, key: u32, values: &[u8]) {
+        const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+        let fd = u64::from(array.as_raw_fd() as u32);
+        let attributes = [fd, (&raw const key) as u64, values.as_ptr() as u64, 0];
+        // SAFETY: the kernel reads the attributes, a key of four bytes, and a value for each possible processor.
+        let failed = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_MAP_UPDATE_ELEM,
+                attributes.as_ptr(),
+                size_of_val(&attributes),
+            )
+        };
+        assert_eq!(failed, 0, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn an_array_has_the_values_of_each_processor() {
+        let processors = possible_processors().unwrap();
+        let array = array(5);
+        let values = |key: u32| -> Vec<u8> {
+            let of = |processor: usize| {
+                [key as u8 + 1, processor as u8, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 0]
+            };
+            (0..processors).flat_map(of).collect()
+        };
+        (0..5).for_each(|key| set(&array, key, &values(key)));
+        let mut found = Vec::new();
+        elements(&array, |key, values| {
+            found.push((u32::from_ne_bytes(key.try_into().unwrap()), values.to_vec()));
+        })
+        .unwrap();
+        assert_eq!(found, (0..5).map(|key| (key, values(key))).collect::<Vec<_>>());
+    }
 
     #[test]
     fn what_is_no_table_is_refused() {

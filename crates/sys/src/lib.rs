@@ -32,7 +32,7 @@
 //! | [`apart`] | an ioctl in a process of its own, which may be left behind (`fork(2)`) |
 //! | [`nvme`] | what an NVMe drive reports of its health (`NVME_IOCTL_ADMIN_CMD`) |
 //! | [`ata`] | the logs of an ATA drive (`SG_IO`) |
-//! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
+//! | [`bpf_table`] | the elements of a BPF table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
 //! | [`bpf_stats`] | counting the run time of BPF programs (`BPF_ENABLE_STATS`) |
 //! | [`capabilities`] | dropping privileges for good (`capset(2)`, `prctl(2)`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |

@@ -5,6 +5,7 @@ use super::text::{bytes, figures_table, shown};
 use crate::done::name_of;
 use crate::report::{FreePart, PageReport};
 use fragmend_device::profile::Profile;
+use fragmend_report::scan::RunStep;
 use fragmend_report::{Unit, human};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -20,19 +21,21 @@ pub fn free_space(report: &PageReport) -> Option<Markup> {
 }
 
 fn free(part: &FreePart) -> Markup {
-    let f = &part.figures;
-    let groups: Vec<Group> = part
-        .runs_by_length
-        .iter()
-        .zip(&part.bytes_by_length)
-        .map(|(runs, of)| (bytes(runs.from_bytes), vec![runs.count as f64, of.count as f64]))
-        .collect();
+    let space = &part.space;
+    let group =
+        |step: &RunStep| (bytes(step.from_bytes), vec![step.runs as f64, step.bytes as f64]);
+    let groups: Vec<Group> = space.free_run_distribution.iter().map(group).collect();
     let series = [("runs", Unit::Count), ("bytes in them", Unit::Bytes)];
     html! {
-        h3 { "File system " (part.device) " (" bdi { (part.input) } ")" }
-        p { (bytes(f.free_bytes)) " are free, in " (human(f.free_runs as f64, Unit::Count)) " runs; the longest has " (bytes(f.longest_run_bytes)) "." }
-        (bars("Free runs by length: each step ends below twice its first value", "from", &series, &groups).unwrap_or_default())
-        (figures_table("This free space", f))
+        h3 { bdi { (space.path.printable()) } ", " (shown(&space.file_system)) " (" bdi { (part.input) } ")" }
+        @match (&space.figures, &space.not_known) {
+            (Some(f), _) => {
+                p { (bytes(f.free_bytes)) " are free, in " (human(f.free_runs as f64, Unit::Count)) " runs; the longest has " (bytes(f.longest_free_run_bytes)) "." }
+                (bars("Free runs by length: each step ends below twice its first value", "from", &series, &groups).unwrap_or_default())
+                (figures_table("This free space", f))
+            }
+            (None, why) => p.warning { "Its free space is not known: " (shown(why.as_deref().unwrap_or("the scan does not say why"))) }
+        }
     }
 }
 

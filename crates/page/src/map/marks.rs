@@ -21,12 +21,13 @@ pub(super) struct OfFile {
 }
 
 impl<'a> Marks<'a> {
-    /// Those of all plans for `device`, and of all receipts: these name files by path alone.
-    pub fn of(inputs: &'a Inputs, device: u64) -> Self {
+    /// Those of all plans for the file system that has files with these numbers, and of all receipts: these name files by
+    /// path alone.
+    pub fn of(inputs: &'a Inputs, is_here: impl Fn(u64) -> bool) -> Self {
         let mut files: BTreeMap<&PathText, OfFile> = BTreeMap::new();
         let mut planned = 0;
         for file in inputs.plans.iter().flat_map(|plan| &plan.document.files) {
-            if file.file.device == device {
+            if is_here(file.file.device) {
                 let of_file = files.entry(&file.path).or_default();
                 of_file.planned += file.ranges.len() as u64;
                 planned += file.ranges.len() as u64;

@@ -11,10 +11,10 @@
 mod cells;
 mod marks;
 
-use crate::inputs::{Inputs, Named, Scan};
+use crate::inputs::{Inputs, Named};
 use cells::Cells;
-use fragmend_layout::{Extent, ExtentKind, PathText, Space, SpaceKind};
-use fragmend_report::scan::ScanFile;
+use fragmend_layout::{Extent, ExtentKind, PathText, SpaceKind, SpaceRun};
+use fragmend_report::scan::{ScanFile, ScanReport};
 use marks::Marks;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ pub struct BlockMap {
     pub input: String,
     /// Number of the file system (`st_dev`).
     pub device: u64,
-    /// Where it was mounted, if a plan says so.
+    /// Where it was mounted, if a scan of its space or a plan says so.
     pub mount: Option<PathText>,
     /// Bytes of the address space that is drawn.
     #[schemars(extend("x-unit" = "bytes"))]
@@ -120,11 +120,13 @@ pub struct Cell {
 
 /// The maps of all file systems that were scanned with layouts, and how many more there are than are drawn.
 pub fn maps(inputs: &Inputs) -> (Vec<BlockMap>, u64) {
-    let mut found: Vec<(&Named<Scan>, u64)> = Vec::new();
+    let mut found: Vec<(&Named<ScanReport>, u64)> = Vec::new();
     for scan in &inputs.scans {
-        let of_files = scan.document.report.files.iter().filter_map(|file| file.layout.as_ref());
-        let of_spaces = scan.document.spaces.iter().map(|space| space.device);
-        let mut devices: Vec<u64> = of_files.map(|layout| layout.device).chain(of_spaces).collect();
+        let of_files = scan.document.files.iter().filter_map(|file| file.layout.as_ref());
+        let of_files = of_files.map(|layout| file_system(&scan.document, layout.device));
+        let with_runs = scan.document.spaces.iter().filter(|space| space.runs.is_some());
+        let of_spaces = with_runs.map(|space| space.device);
+        let mut devices: Vec<u64> = of_files.chain(of_spaces).collect();
         devices.sort_unstable();
         devices.dedup();
         found.extend(devices.into_iter().map(|device| (scan, device)));
@@ -135,22 +137,30 @@ pub fn maps(inputs: &Inputs) -> (Vec<BlockMap>, u64) {
     (found.into_iter().map(|(scan, device)| map(inputs, scan, device, most)).collect(), more)
 }
 
-fn map(inputs: &Inputs, scan: &Named<Scan>, device: u64, most: usize) -> BlockMap {
-    let on_device = |file: &&ScanFile| file.layout.as_ref().is_some_and(|l| l.device == device);
-    let files: Vec<&ScanFile> = scan.document.report.files.iter().filter(on_device).collect();
+/// The number by which the space of a file system goes: subvolumes of a Btrfs share its addresses.
+fn file_system(scan: &ScanReport, device: u64) -> u64 {
+    scan.spaces.iter().find(|space| space.has(device)).map_or(device, |space| space.device)
+}
+
+fn map(inputs: &Inputs, scan: &Named<ScanReport>, device: u64, most: usize) -> BlockMap {
+    let is_here = |number: u64| file_system(&scan.document, number) == device;
+    let on_device = |file: &&ScanFile| file.layout.as_ref().is_some_and(|l| is_here(l.device));
+    let files: Vec<&ScanFile> = scan.document.files.iter().filter(on_device).collect();
     let space = scan.document.spaces.iter().find(|space| space.device == device);
+    let figures = space.and_then(|space| space.figures.as_ref());
+    let runs = space.and_then(|space| space.runs.as_deref());
     let planned = inputs.plans.iter().flat_map(|plan| &plan.document.devices);
-    let planned = planned.into_iter().find(|planned| planned.device == device);
+    let planned = planned.into_iter().find(|planned| is_here(planned.device));
     let extents = files.iter().flat_map(|f| f.layout.iter().flat_map(|layout| &layout.extents));
     let end = extents.filter(|e| e.kind.is_placed()).map(Extent::physical_end).max();
-    let known = [space.map(|s| s.bytes), planned.map(|p| p.total_bytes), end];
+    let known = [figures.map(|f| f.bytes), planned.map(|p| p.total_bytes), end];
     let mut cells = Cells::new(known.into_iter().flatten().max().unwrap_or(0), most, SMALLEST_CELL);
 
-    let mut marks = Marks::of(inputs, device);
+    let mut marks = Marks::of(inputs, is_here);
     for (number, file) in files.iter().enumerate() {
         add(&mut cells, number, file, &mut marks);
     }
-    space.iter().for_each(|space| add_space(&mut cells, space));
+    add_space(&mut cells, runs.unwrap_or_default());
     let (cells_found, owners) = cells.finish();
     let (names, numbers) = names(&files, &owners);
     let cell = |(bytes, owner): (&Shares, &Option<u32>)| Cell {
@@ -165,10 +175,10 @@ fn map(inputs: &Inputs, scan: &Named<Scan>, device: u64, most: usize) -> BlockMa
     BlockMap {
         input: scan.name.clone(),
         device,
-        mount: planned.map(|planned| planned.mount.clone()),
+        mount: space.map(|s| &s.path).or(planned.map(|planned| &planned.mount)).cloned(),
         bytes: cells.bytes(),
         cell_bytes: cells.cell_bytes(),
-        has_space: space.is_some(),
+        has_space: runs.is_some(),
         ranges_elsewhere: marks.not_found(),
         totals,
         names,
@@ -198,8 +208,8 @@ fn add(cells: &mut Cells, number: usize, file: &ScanFile, marks: &mut Marks) {
     cells.end_file();
 }
 
-fn add_space(cells: &mut Cells, space: &Space) {
-    for run in &space.runs {
+fn add_space(cells: &mut Cells, runs: &[SpaceRun]) {
+    for run in runs {
         let state = match run.kind {
             SpaceKind::Free => State::Free,
             SpaceKind::Metadata => State::Metadata,

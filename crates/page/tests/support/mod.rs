@@ -72,7 +72,16 @@ pub fn scan(files: &[File], bytes: u64) -> String {
         run(bytes / 4 * 3, bytes / 8 * 7, "free"),
         run(bytes / 8 * 7 + 4096, bytes, "free"),
     ];
-    let spaces = json!([{ "device": DEVICE, "bytes": bytes, "block_bytes": 4096, "runs": runs }]);
+    let (free, long) = (bytes / 4 - 4096, bytes / 8);
+    let step =
+        |from: u64, runs: u64, of: u64| json!({ "from_bytes": from, "runs": runs, "bytes": of });
+    let half = (long - 4096).next_power_of_two() / 2;
+    let spaces = json!([{
+        "path": "/srv", "file_system": "ext4", "device": DEVICE, "bytes": bytes, "block_bytes": 4096,
+        "free_bytes": free, "free_runs": 2, "longest_free_run_bytes": long, "free_bytes_in_long_runs": free,
+        "metadata_bytes": MIB, "unallocated_bytes": 0, "runs": runs,
+        "free_run_distribution": [step(half, 1, long - 4096), step(long, 1, long)],
+    }]);
     let skipped =
         json!([{ "path": "/srv/swap", "reason": "an active swap file", "code": "swap_file" }]);
     let _ = write!(

@@ -216,28 +216,31 @@ impl Kernel {
         })
     }
 
-    /// A disk, by its index in the request, and its classes, summed over the processors.
-    pub fn answers(&self, index: usize) -> Result<(Disk, Vec<Answers>), TraceError> {
+    /// The first `count` disks of the request, and the classes of each, summed over the processors. Where the kernel cannot
+    /// read many classes at once (before Linux 5.13), they are read one by one.
+    pub fn answers(&self, count: usize) -> Result<Vec<(Disk, Vec<Answers>)>, TraceError> {
         let failed = |e: libbpf_rs::Error| kernel("cannot read what the disks answered", &e);
-        let number = index as u32;
-        let disk = self.disks.lookup(&number.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
-        let disk = Disk::read_from_bytes(&disk.unwrap_or_default())
-            .map_err(|_| TraceError::Kernel("a disk's counts have another size".into()))?;
-        let first = number * CLASSES as u32;
-        let class = |class: u32| {
-            let per_cpu = self.answers.lookup_percpu(&class.to_ne_bytes(), MapFlags::ANY);
-            let mut sum = Answers::default();
-            for bytes in per_cpu.map_err(failed)?.unwrap_or_default() {
-                let Ok((one, _)) = Answers::read_from_prefix(&bytes) else { continue };
-                sum.count += one.count;
-                sum.bytes += one.bytes;
-                sum.in_flight += one.in_flight;
-                sum.total_ns += one.total_ns;
-            }
-            Ok(sum)
+        let mut classes = vec![Answers::default(); count * CLASSES];
+        let mut add = |class: &[u8], per_cpu: &[u8]| {
+            let Ok(class) = u32::read_from_bytes(class) else { return };
+            let Some(sum) = classes.get_mut(class as usize) else { return };
+            *sum = per_cpu.chunks_exact(size_of::<Answers>()).fold(Answers::default(), plus);
         };
-        let classes = (first..first + CLASSES as u32).map(class).collect::<Result<_, _>>()?;
-        Ok((disk, classes))
+        if fragmend_sys::bpf_table::elements(&self.answers, &mut add).is_err() {
+            for class in 0..(count * CLASSES) as u32 {
+                let class = class.to_ne_bytes();
+                let per_cpu = self.answers.lookup_percpu(&class, MapFlags::ANY).map_err(failed)?;
+                add(&class, &per_cpu.unwrap_or_default().concat());
+            }
+        }
+        let disk = |(index, classes): (usize, &[Answers])| {
+            let number = (index as u32).to_ne_bytes();
+            let disk = self.disks.lookup(&number, MapFlags::ANY).map_err(failed)?;
+            let disk = Disk::read_from_bytes(&disk.unwrap_or_default())
+                .map_err(|_| TraceError::Kernel("a disk's counts have another size".into()))?;
+            Ok((disk, classes.to_vec()))
+        };
+        classes.chunks_exact(CLASSES).enumerate().map(disk).collect()
     }
 
     /// Distinct ranges, of which there are `count`, and their counts, in no particular order. Where the kernel
@@ -264,6 +267,17 @@ fn program_info(program: &libbpf_rs::Program<'_>, field: &str) -> Option<u64> {
     let fd = program.as_fd().as_raw_fd();
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
     info.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+}
+
+/// This sum and what one processor has counted.
+fn plus(sum: Answers, one: &[u8]) -> Answers {
+    let one = Answers::read_from_bytes(one).unwrap_or_default();
+    Answers {
+        count: sum.count + one.count,
+        bytes: sum.bytes + one.bytes,
+        in_flight: sum.in_flight + one.in_flight,
+        total_ns: sum.total_ns + one.total_ns,
+    }
 }
 
 fn range_of(key: &[u8], value: &[u8]) -> Option<(FoldKey, FoldValue)> {

@@ -1,7 +1,7 @@
 //! What the disks answered: from the kernel side's tables to [`ObservedLoad`].
 
 use super::kernel::Kernel;
-use super::shared::{Answers, DEPTHS, LENGTHS, SHORTEST_LOG};
+use super::shared::{self, Answers, CLASSES, DEPTHS, LENGTHS, SHORTEST_LOG};
 use crate::TraceError;
 use fragmend_layout::{ObservedLoad, ObservedRequests};
 use fragmend_sys::block::BlockDevice;
@@ -15,7 +15,7 @@ pub(super) struct Answered {
 }
 
 /// Of a disk, what is counted of bursts of reads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Bursts {
     reads: u64,
     in_flight_before: u64,
@@ -23,19 +23,29 @@ struct Bursts {
 }
 
 impl Answered {
+    /// When a recording begins: the tables, which are empty then, are not read, because that costs a part of what a
+    /// recording may.
+    pub fn nothing(kernel: &Kernel, disks: &[Disk]) -> Self {
+        let watched = watched(kernel, disks);
+        let nothing = || (Bursts::default(), vec![Answers::default(); CLASSES]);
+        Self {
+            disks: watched.iter().map(|_| nothing()).collect(),
+            reads: watched.iter().map(counted_reads).collect(),
+        }
+    }
+
     /// Up to now; of no disk where the kernel does not show it.
     pub fn now(kernel: &Kernel, disks: &[Disk]) -> Result<Self, TraceError> {
-        let watched = if kernel.loads { disks } else { &[] };
-        let of = |index| {
-            let (disk, classes) = kernel.answers(index)?;
+        let watched = watched(kernel, disks);
+        let of = |(disk, classes): (shared::Disk, Vec<Answers>)| {
             let bursts = Bursts {
                 reads: disk.read_bursts,
                 in_flight_before: disk.in_flight_before,
                 bursts_before: disk.bursts_before,
             };
-            Ok((bursts, classes))
+            (bursts, classes)
         };
-        let answered = (0..watched.len()).map(of).collect::<Result<_, TraceError>>()?;
+        let answered = kernel.answers(watched.len())?.into_iter().map(of).collect();
         Ok(Self { disks: answered, reads: watched.iter().map(counted_reads).collect() })
     }
 
@@ -57,6 +67,11 @@ impl Answered {
         };
         self.disks.iter().enumerate().map(load).collect()
     }
+}
+
+/// Those disks of which the kernel shows what they answer: all, or none.
+fn watched<'a>(kernel: &Kernel, disks: &'a [Disk]) -> &'a [Disk] {
+    if kernel.loads { disks } else { &[] }
 }
 
 /// The reads that a disk has completed so far; `None` where they are not counted.
@@ -82,7 +97,6 @@ fn class((at, sum): (usize, Answers)) -> Option<ObservedRequests> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shared::CLASSES;
     use super::*;
 
     #[test]
