@@ -35,7 +35,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
@@ -53,6 +53,8 @@ pub const TARGETS: [Target; 20] = [
     target("load", targets::toml::load),
     target("block-trace", targets::lab::block_trace),
     target("scan", targets::lab::scan),
+    // A page has up to 16,384 cells, of whatever document.
+    Target { memory: (32 << 20, 1024), ..target("page", targets::page::run) },
     target("known", targets::known::file),
     target("catalogue", targets::known::catalogue),
     target("mounts", targets::text::mounts),

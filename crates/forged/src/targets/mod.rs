@@ -7,6 +7,7 @@ pub mod ioctls;
 pub mod known;
 pub mod lab;
 pub mod layout;
+pub mod page;
 pub mod plan;
 pub mod profile;
 pub mod record;
