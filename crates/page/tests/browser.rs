@@ -10,7 +10,7 @@ use fragmend_testbed::browser::Browser;
 use fragmend_testbed::scratch;
 use serde_json::Value;
 use std::path::PathBuf;
-use support::{BYTES, File, files, inputs, page, scan};
+use support::{BYTES, File, a_million_extents, files, inputs, page, scan};
 use tempfile::TempDir;
 
 /// A page in a file of its own.
@@ -443,26 +443,15 @@ fn hostile_names_are_shown_and_nothing_else() {
 /// The size of a page does not follow that of its inputs.
 #[test]
 fn a_page_of_a_million_extents_is_small() {
-    let files: Vec<File> = (0..1000)
-        .map(|n| File {
-            path: format!("/srv/store/{:02}/object-{n:06}.data", n % 100),
-            extents: 1000,
-            extent_bytes: 4096,
-            physical: (1 << 20) + n * 8_192_000,
-        })
-        .collect();
-    let mut inputs = Inputs::default();
-    inputs.add("scan.json", &scan(&files, 16 << 30)).unwrap();
-    let written = written(&inputs);
+    let written = written(&a_million_extents());
     assert_eq!(written.report.scans[0].extents_placed, 1_000_000);
     assert!(written.bytes < 5 << 20, "{} bytes", written.bytes);
     assert_eq!(written.report.maps[0].cells.len(), MOST_CELLS);
     let mut browser = Browser::start();
     browser.look((1280, 900), false);
-    let opened = browser.open(&written.path);
+    browser.open(&written.path);
     is_content(&mut browser);
     assert_eq!(texts(&mut browser, "#files tbody tr").len(), fragmend_page::MOST_FILES);
-    println!("a page of {} bytes opened in {:.2} s", written.bytes, opened.as_secs_f64());
 }
 
 /// Two makings of the same inputs, and a page without any.

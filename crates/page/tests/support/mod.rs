@@ -247,3 +247,17 @@ pub fn page(inputs: &Inputs) -> (PageReport, String) {
     let page = html(&report);
     (report, page)
 }
+
+/// A scan of a thousand files of a thousand extents each.
+pub fn a_million_extents() -> Inputs {
+    let file = |n: u64| File {
+        path: format!("/srv/store/{:02}/object-{n:06}.data", n % 100),
+        extents: 1000,
+        extent_bytes: 4096,
+        physical: MIB + n * 8_192_000,
+    };
+    let files: Vec<File> = (0..1000).map(file).collect();
+    let mut inputs = Inputs::default();
+    inputs.add("scan.json", &scan(&files, 16 << 30)).unwrap();
+    inputs
+}
