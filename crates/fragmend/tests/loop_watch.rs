@@ -46,7 +46,7 @@ fn policy(image: &Image, more: &str) -> PathBuf {
     let path = image.scratch().join("watch.toml");
     let at = image.path().to_str().expect("a test's own path");
     let text = format!(
-        "paths = [\"{at}\"]\n[recording]\nwindow = \"2s\"\nevery = \"3s\"\noverhead_percent = 100\n[planning]\nevery = \"4s\"\n{more}"
+        "paths = [\"{at}\"]\nmetrics.listen = \"off\"\n[recording]\nwindow = \"2s\"\nevery = \"3s\"\noverhead_percent = 100\n[planning]\nevery = \"4s\"\n{more}"
     );
     fs::write(&path, text).unwrap();
     path
