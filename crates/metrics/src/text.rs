@@ -15,7 +15,7 @@ use std::fmt;
 const PREFIX: &str = "fragmend";
 
 /// What the metric of the version says.
-const VERSION: &str = "The version of the program";
+const VERSION: &str = "The version of the program.";
 
 /// The media type of the text.
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -47,7 +47,7 @@ impl Text {
 fn plain(figures: &[Figure]) -> String {
     let mut text = String::new();
     for Figure { name, kind, help, value, .. } in figures {
-        let help = help.replace('\\', "\\\\").replace('\n', " ");
+        let help = one_line(help);
         let (total, kind) = match kind {
             Kind::Counter => ("_total", "counter"),
             Kind::Gauge => ("", "gauge"),
@@ -56,7 +56,7 @@ fn plain(figures: &[Figure]) -> String {
         text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     }
     let name = format!("{PREFIX}_build_info");
-    text += &format!("# HELP {name} {VERSION}.\n# TYPE {name} gauge\n");
+    text += &format!("# HELP {name} {VERSION}\n# TYPE {name} gauge\n");
     text += &format!("{name}{{version=\"{}\"}} 1\n", env!("CARGO_PKG_VERSION"));
     text
 }
@@ -69,20 +69,28 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for figure in &self.0 {
             let unit = unit(figure.unit);
-            let name = unit.as_ref().map_or(figure.name.as_str(), |unit| base(figure, unit.as_str()));
-            // The text ends its help with a full stop.
-            let help = figure.help.trim_end_matches('.').replace('\n', " ");
+            let name =
+                unit.as_ref().map_or(figure.name.as_str(), |unit| base(figure, unit.as_str()));
+            let help = one_line(&figure.help);
             match figure.kind {
                 Kind::Counter => {
                     let value = ConstCounter::new(figure.value);
-                    let metric =
-                        encoder.encode_descriptor(name, &help, unit.as_ref(), value.metric_type())?;
+                    let metric = encoder.encode_descriptor(
+                        name,
+                        &help,
+                        unit.as_ref(),
+                        value.metric_type(),
+                    )?;
                     value.encode(metric)?;
                 }
                 Kind::Gauge => {
                     let value = ConstGauge::new(figure.value);
-                    let metric =
-                        encoder.encode_descriptor(name, &help, unit.as_ref(), value.metric_type())?;
+                    let metric = encoder.encode_descriptor(
+                        name,
+                        &help,
+                        unit.as_ref(),
+                        value.metric_type(),
+                    )?;
                     value.encode(metric)?;
                 }
             }
@@ -90,6 +98,11 @@ impl Collector for Figures {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         encoder.encode_descriptor("build", VERSION, None, MetricType::Info)?.encode_info(&version)
     }
+}
+
+/// Help as the formats have it: without line ends, and with backslashes doubled.
+fn one_line(help: &str) -> String {
+    help.replace('\\', "\\\\").replace('\n', " ")
 }
 
 /// The base unit of the text; a share is a ratio.
@@ -120,7 +133,7 @@ mod tests {
         /// Seconds that are left.
         #[schemars(extend("x-unit" = "seconds"))]
         left_seconds: f64,
-        /// A queue's length, on
+        /// A queue's length \, on
         /// two lines.
         queued: u64,
         /// No figure.
@@ -141,7 +154,7 @@ mod tests {
             "# TYPE fragmend_left_seconds gauge",
             "# UNIT fragmend_left_seconds seconds",
             "fragmend_left_seconds 0.25",
-            "# HELP fragmend_queued A queue's length, on two lines.",
+            "# HELP fragmend_queued A queue's length \\\\, on two lines.",
             "# TYPE fragmend_queued gauge",
             "fragmend_queued 3.0",
         ];

@@ -9,13 +9,13 @@ use crate::ui::{Ui, has_reader};
 use anyhow::Context;
 use fragmend_layout::{printable, schema, shell_word};
 use fragmend_sys::capabilities::{self, Capabilities};
-use fragmend_watch::policy::{Metrics, PolicyError};
 use fragmend_watch::live::{self, Live};
 use fragmend_watch::notify::Notify;
+use fragmend_watch::policy::{Metrics, PolicyError};
 use fragmend_watch::{Control, Daemon, Event, Policy, Store, Time};
+use metrics::Exposed;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use metrics::Exposed;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,7 +73,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     threads::start();
     live::check(&policy)?;
     // A run of a timer ends before anybody asks.
-    let served = |metrics: &Metrics| Metrics { listen: metrics.listen.filter(|_| !args.once), ..metrics.clone() };
+    let served = |metrics: &Metrics| Metrics {
+        listen: metrics.listen.filter(|_| !args.once),
+        ..metrics.clone()
+    };
     let exposed = Exposed::start(&served(&policy.metrics))?;
     let control = Control::default();
     for signal in [SIGINT, SIGTERM] {
@@ -109,10 +112,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let daemon = Daemon::new(world, store, policy, args.once, &mut tell)?;
     let reread = || {
         let policy = Policy::read(&args.policy)?;
-        let wrong = |what| PolicyError::Wrong { path: args.policy.clone(), what };
-        live::check(&policy).map_err(|e| wrong(e.to_string()))?;
+        let wrong = |error: anyhow::Error| PolicyError::Wrong {
+            path: args.policy.clone(),
+            what: format!("{error:#}"),
+        };
+        live::check(&policy).map_err(|e| wrong(e.into()))?;
         // Last, so that nothing has changed if something else is wrong.
-        exposed.change(&served(&policy.metrics)).map_err(|e| wrong(e.to_string()))?;
+        exposed.change(&served(&policy.metrics)).map_err(|e| wrong(e.into()))?;
         Ok(policy)
     };
     let status = daemon.run(&control, &reread)?;
@@ -143,11 +149,7 @@ fn log(event: &Event, words: &str, ui: &Ui) {
 }
 
 /// Prints what a policy means.
-fn check(
-    args: &Args,
-    policy: Result<Policy, PolicyError>,
-    ui: &Ui,
-) -> anyhow::Result<Exit> {
+fn check(args: &Args, policy: Result<Policy, PolicyError>, ui: &Ui) -> anyhow::Result<Exit> {
     let (words, wrong) = match policy {
         Ok(policy) => (policy.in_words(), None),
         Err(error) => (Vec::new(), Some(format!("{:#}", anyhow::Error::from(error)))),

@@ -1,7 +1,7 @@
 //! What a policy means, in sentences: the answer of `fragmend watch --check`.
 
-use super::{Metrics, Policy};
 use super::rules::{Mode, Rule};
+use super::{Metrics, Policy};
 use fragmend_apply::Rate;
 use fragmend_layout::{printable, printable_path};
 use fragmend_report::{Unit, human};
@@ -14,7 +14,8 @@ impl Metrics {
             format!("Serves its figures to {whom}, at http://{at}/metrics.")
         });
         let written = self.textfile.as_ref();
-        let written = written.map(|path| format!("Writes its figures to {}.", printable_path(path)));
+        let written =
+            written.map(|path| format!("Writes its figures to {}.", printable_path(path)));
         served.into_iter().chain(written).collect()
     }
 }

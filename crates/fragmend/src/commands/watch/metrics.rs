@@ -5,10 +5,10 @@ use fragmend_layout::printable_path;
 use fragmend_metrics::{ServeError, Server, Text, file};
 use fragmend_watch::Status;
 use fragmend_watch::policy::Metrics;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::RefCell;
 
 /// The daemon's figures, exposed.
-pub struct Exposed(Mutex<State>);
+pub struct Exposed(RefCell<State>);
 
 struct State {
     metrics: Metrics,
@@ -27,7 +27,7 @@ impl Exposed {
         let text = Text::of(&Status::default());
         let server = metrics.listen.map(|at| Server::start(at, text.clone())).transpose()?;
         let metrics = metrics.clone();
-        Ok(Self(Mutex::new(State { metrics, server, text, refused: None })))
+        Ok(Self(RefCell::new(State { metrics, server, text, refused: None })))
     }
 
     /// Goes on as another policy says.
@@ -35,7 +35,7 @@ impl Exposed {
     /// # Errors
     /// [`ServeError`]: nothing has changed then.
     pub fn change(&self, metrics: &Metrics) -> Result<(), ServeError> {
-        let mut state = self.state();
+        let mut state = self.0.borrow_mut();
         if metrics.listen != state.metrics.listen {
             let text = state.text.clone();
             state.server = metrics.listen.map(|at| Server::start(at, text)).transpose()?;
@@ -46,7 +46,7 @@ impl Exposed {
 
     /// Shows a new status.
     pub fn show(&self, status: &Status, ui: &Ui) {
-        let mut state = self.state();
+        let mut state = self.0.borrow_mut();
         state.text = Text::of(status);
         if let Some(server) = &state.server {
             server.set(state.text.clone());
@@ -57,9 +57,5 @@ impl Exposed {
             ui.warn(format!("{} cannot be written: {why}", printable_path(path)));
         }
         state.refused = refused;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
