@@ -81,6 +81,7 @@ pages! {
     loop_serve: "docs/serve.md",
     loop_report_page: "docs/report.md",
     loop_watch_page: "docs/watch.md",
+    loop_metrics_page: "docs/metrics.md",
     loop_lab: "crates/lab/README.md",
 }
 

@@ -253,7 +253,7 @@ fn loop_a_document_is_used_only_for_the_file_that_was_probed() {
     // Twice the same, and another directory.
     let twice = plan(&image, &[&document, &document], &[]).0;
     assert_eq!(bytes(&twice), 2 * MIB);
-    assert!(why_skipped(&twice)[0].contains("in another document, too"), "{twice}");
+    assert!(why_skipped(&twice)[0].contains("in an earlier document, too"), "{twice}");
     let mut none = document.clone();
     none["file"]["slow"] = json!([]);
     let none = plan_of(&none).0;

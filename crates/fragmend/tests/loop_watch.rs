@@ -2,15 +2,18 @@
 //! follows signals; its units have the privileges that it needs, and no more.
 
 use fragmend::commands::watch::KEPT;
+use fragmend_layout::Extent;
+use fragmend_scan::layout_of;
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::reader::Reader;
+use fragmend_testbed::sqlite::Shell;
 use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +22,8 @@ use std::time::Duration;
 
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 const SIZE: u64 = 8 << 20;
+/// The block size of the file systems.
+const BLOCK: u64 = 4096;
 /// A rule that lets data move, as fast as the disk can.
 const MOVE: &str = "
 [budget]
@@ -46,7 +51,8 @@ fn policy(image: &Image, more: &str) -> PathBuf {
     let path = image.scratch().join("watch.toml");
     let at = image.path().to_str().expect("a test's own path");
     let text = format!(
-        "paths = [\"{at}\"]\n[recording]\nwindow = \"2s\"\nevery = \"3s\"\noverhead_percent = 100\n[planning]\nevery = \"4s\"\n{more}"
+        "paths = [\"{at}\"]\nmetrics.listen = \"off\"\nmetrics.textfile = \"{}\"\n[recording]\nwindow = \"2s\"\nevery = \"3s\"\noverhead_percent = 100\n[planning]\nevery = \"4s\"\n{more}",
+        textfile(image).display()
     );
     fs::write(&path, text).unwrap();
     path
@@ -61,6 +67,10 @@ fn watch(image: &Image, policy: &Path) -> Command {
 
 fn store(image: &Image) -> PathBuf {
     image.scratch().join("store/watch.db")
+}
+
+fn textfile(image: &Image) -> PathBuf {
+    image.scratch().join("fragmend.prom")
 }
 
 /// A line of a process's status.
@@ -108,11 +118,44 @@ fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["event"] == kind).collect()
 }
 
+/// The block of the device in which each block of a file is.
+fn places(path: &Path) -> Vec<u64> {
+    let layout = layout_of(File::open(path).unwrap()).unwrap();
+    let blocks = |e: &Extent| (e.physical..e.physical + e.length).step_by(BLOCK as usize);
+    layout.extents().iter().flat_map(blocks).collect()
+}
+
+/// What the metrics, the events and the store say of moves is the same, and it is what is in other places of the device now.
+fn tell_of_the_same_moves(image: &Image, events: &[Value], relocated: u64) {
+    let moved = of_kind(events, "moved");
+    let sum = |field: &str| moved.iter().map(|m| m[field].as_u64().unwrap()).sum::<u64>();
+    let text = fs::read_to_string(textfile(image)).unwrap();
+    let metric = |name: &str| -> u64 {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name}: {text}")).parse().unwrap()
+    };
+    let metrics = ["moves", "ranges_moved", "written_bytes"];
+    let metrics = metrics.map(|name| metric(&format!("fragmend_{name}_total")));
+    let (moves, ranges, written) = (moved.len() as u64, sum("ranges_moved"), sum("written_bytes"));
+    assert_eq!(metrics, [moves, ranges, written], "{text}");
+    let mut store = Shell::open(&store(image), &["-readonly"]);
+    let stored = store.run(
+        "SELECT count(*) || ' ' || sum(written) FROM move;
+         SELECT count(*) || ' ' || sum(beyond - first) FROM part WHERE moved;",
+    );
+    assert_eq!(stored.unwrap().trim(), format!("{moves} {written}\n{ranges} {relocated}"));
+    store.close();
+    assert!(relocated > 0 && relocated <= written, "{relocated} of {written}");
+    assert_eq!(metric("fragmend_budget_left_bytes"), (1 << 30) - written);
+    assert_eq!(metric("fragmend_queued_bytes"), 0);
+    assert_eq!(fs::metadata(textfile(image)).unwrap().mode() & 0o777, 0o644);
+}
+
 #[test]
 fn loop_what_costs_time_moves_once_with_the_privileges_that_are_kept() {
     for file_system in [&EXT4, &XFS, &BTRFS] {
         let (image, file) = image(file_system);
-        let fragmented = extents(&file);
+        let (fragmented, before) = (extents(&file), places(&file));
         let events = once(&image, &policy(&image, MOVE), &file);
         let moved = of_kind(&events, "moved");
         assert!(
@@ -120,6 +163,8 @@ fn loop_what_costs_time_moves_once_with_the_privileges_that_are_kept() {
             "{events:?}"
         );
         assert!(extents(&file) * 4 < fragmented, "{} of {fragmented}: {events:?}", extents(&file));
+        let relocated = before.iter().zip(places(&file)).filter(|(was, is)| *was != is).count();
+        tell_of_the_same_moves(&image, &events, relocated as u64 * BLOCK);
         let stat = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!([stat(&store(&image)), stat(store(&image).parent().unwrap())], [0o600, 0o700]);
         // There is nothing left to do.

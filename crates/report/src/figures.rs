@@ -14,10 +14,21 @@ pub struct Figure {
     pub name: String,
     /// What it counts.
     pub unit: Unit,
+    /// Whether it only grows.
+    pub kind: Kind,
     /// The help: one sentence.
     pub help: String,
     /// Its value.
     pub value: f64,
+}
+
+/// How a figure changes while a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down, or does not change.
+    Gauge,
 }
 
 /// What a structure says of one of its numbers.
@@ -27,12 +38,15 @@ pub struct Column {
     pub name: String,
     /// What it counts.
     pub unit: Unit,
+    /// Whether it only grows.
+    pub kind: Kind,
     /// The help: one sentence.
     pub help: String,
 }
 
 /// The numeric fields of `T` in the order of their definition, of which some may be absent in a value. A field names its
-/// unit with `#[schemars(extend("x-unit" = "bytes"))]`; without one it is a count.
+/// unit with `#[schemars(extend("x-unit" = "bytes"))]`; without one it is a count. One that only grows has
+/// `"x-kind" = "counter"`.
 pub fn columns<T: JsonSchema>() -> Vec<Column> {
     let schema = schema_for!(T);
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
@@ -52,6 +66,7 @@ pub fn columns<T: JsonSchema>() -> Vec<Column> {
             Column {
                 name: name.clone(),
                 unit: Unit::from_name(text("x-unit")),
+                kind: if text("x-kind") == "counter" { Kind::Counter } else { Kind::Gauge },
                 help: text("description").to_owned(),
             }
         })
@@ -65,9 +80,9 @@ fn is_numeric(kind: &str) -> bool {
 /// The numbers of `source` that are there, in the order of their definition.
 pub fn figures<T: JsonSchema + Serialize>(source: &T) -> Vec<Figure> {
     let values = serde_json::to_value(source).unwrap_or(Value::Null);
-    let figure = |Column { name, unit, help }| {
+    let figure = |Column { name, unit, kind, help }| {
         let value = values.get(&name)?.as_f64()?;
-        Some(Figure { name, unit, help, value })
+        Some(Figure { name, unit, kind, help, value })
     };
     columns::<T>().into_iter().filter_map(figure).collect()
 }

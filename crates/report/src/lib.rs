@@ -26,5 +26,5 @@ pub mod slow;
 pub mod unit;
 pub mod wear;
 
-pub use figures::{Column, Figure, columns, figures, table};
+pub use figures::{Column, Figure, Kind, columns, figures, table};
 pub use unit::{Unit, human};

@@ -27,6 +27,9 @@ pub enum Audience {
     Owner,
     /// Those that the umask permits, or the mode of the caller's own file that it replaces.
     Anybody,
+    /// All users (mode 0644), whatever the umask and the mode of the file that it replaces: for output that another service
+    /// reads.
+    Everybody,
 }
 
 /// A file that is being written.
@@ -45,7 +48,7 @@ struct Place {
     name: OsString,
     /// Its temporary name, if it has one.
     temporary: Option<OsString>,
-    /// The mode of the file that it replaces.
+    /// The mode that it gets before it has its name, if it is not that of its creation.
     mode: Option<Mode>,
 }
 
@@ -104,21 +107,24 @@ impl Output {
             return Err(refused("it is a directory, not a file"));
         };
         let directory = directory_of(target)?;
-        let mode = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let replaced = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) => {
                 replaceable(&there)?;
-                // The mode of another user's file is not kept.
-                let ours = there.st_uid == rustix::process::geteuid().as_raw();
-                let keep = ours && audience == Audience::Anybody;
-                keep.then(|| Mode::from_raw_mode(there.st_mode & 0o666))
+                Some(there)
             }
             Err(Errno::NOENT) => None,
             Err(e) => return Err(e.into()),
         };
-        let created = match audience {
-            Audience::Owner => Mode::RUSR | Mode::WUSR,
-            Audience::Anybody => Mode::from_raw_mode(0o666),
+        let (created, mode) = match audience {
+            Audience::Owner => (0o600, None),
+            // The mode of another user's file is not kept.
+            Audience::Anybody => {
+                let ours = replaced.filter(|f| f.st_uid == rustix::process::geteuid().as_raw());
+                (0o666, ours.map(|file| file.st_mode & 0o666))
+            }
+            Audience::Everybody => (0o644, Some(0o644)),
         };
+        let (created, mode) = (Mode::from_raw_mode(created), mode.map(Mode::from_raw_mode));
         let (file, temporary) = temporary(&directory, created)?;
         let place = Place { directory, name: name.to_owned(), temporary, mode };
         Ok(Self { file, place: Some(place) })

@@ -66,6 +66,19 @@ fn what_is_private_stays_private_and_a_mode_that_was_set_stays() {
 }
 
 #[test]
+fn what_is_for_everybody_is_whatever_the_umask() {
+    let dir = Dir::new();
+    // The umask belongs to the process, which has other tests: the file is one that a strict umask has made.
+    let target = dir.at("a");
+    write(&target, Audience::Owner, b"1").unwrap();
+    write(&target, Audience::Everybody, b"2").unwrap();
+    assert_eq!(mode(&target), 0o644);
+    std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o666)).unwrap();
+    write(&target, Audience::Everybody, b"3").unwrap();
+    assert_eq!(mode(&target), 0o644, "no other user may write it");
+}
+
+#[test]
 fn links_pipes_devices_and_directories_are_refused() {
     let dir = Dir::new();
     std::fs::write(dir.at("secret"), b"secret").unwrap();

@@ -127,9 +127,11 @@ impl<'a, W: World> Daemon<'a, W> {
         if let Some(held) = self.store.held(self.world.now())? {
             (self.tell)(Event::Held { until: held.until.to_string(), why: held.reason });
         }
+        self.report()?;
         loop {
             if control.reload.swap(false, Ordering::Relaxed) {
                 self.reload(reread);
+                self.report()?;
             }
             let now = self.world.now();
             self.prune(now)?;

@@ -1,5 +1,7 @@
 //! `fragmend watch`: the daemon. Its decisions are `fragmend_watch`'s; here are options, privileges, signals and output.
 
+mod metrics;
+
 use crate::exit::{Exit, Usage};
 use crate::outlet::Outlet;
 use crate::threads;
@@ -9,7 +11,9 @@ use fragmend_layout::{printable, schema, shell_word};
 use fragmend_sys::capabilities::{self, Capabilities};
 use fragmend_watch::live::{self, Live};
 use fragmend_watch::notify::Notify;
+use fragmend_watch::policy::{Metrics, PolicyError};
 use fragmend_watch::{Control, Daemon, Event, Policy, Store, Time};
+use metrics::Exposed;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io::Write;
@@ -68,6 +72,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     capabilities::keep_only(KEPT).context("privileges that are not needed cannot be dropped")?;
     threads::start();
     live::check(&policy)?;
+    // A run of a timer ends before anybody asks.
+    let served = |metrics: &Metrics| Metrics {
+        listen: metrics.listen.filter(|_| !args.once),
+        ..metrics.clone()
+    };
+    let exposed = Exposed::start(&served(&policy.metrics))?;
     let control = Control::default();
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, Arc::clone(&control.stop))?;
@@ -79,6 +89,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let mut output = ui.json.then(Outlet::output);
     let mut tell = |event: Event| {
         announce(&event, &notify);
+        if let Event::Status(status) = &event {
+            exposed.show(status, ui);
+        }
         match &mut output {
             Some(output) => {
                 let mut text = ui.safe(Vec::new());
@@ -99,12 +112,14 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let daemon = Daemon::new(world, store, policy, args.once, &mut tell)?;
     let reread = || {
         let policy = Policy::read(&args.policy)?;
-        live::check(&policy).map(|()| policy).map_err(|source| {
-            fragmend_watch::policy::PolicyError::Wrong {
-                path: args.policy.clone(),
-                what: source.to_string(),
-            }
-        })
+        let wrong = |error: anyhow::Error| PolicyError::Wrong {
+            path: args.policy.clone(),
+            what: format!("{error:#}"),
+        };
+        live::check(&policy).map_err(|e| wrong(e.into()))?;
+        // Last, so that nothing has changed if something else is wrong.
+        exposed.change(&served(&policy.metrics)).map_err(|e| wrong(e.into()))?;
+        Ok(policy)
     };
     let status = daemon.run(&control, &reread)?;
     Ok(Exit::FAILED.when(args.once && status.failures > 0))
@@ -134,11 +149,7 @@ fn log(event: &Event, words: &str, ui: &Ui) {
 }
 
 /// Prints what a policy means.
-fn check(
-    args: &Args,
-    policy: Result<Policy, fragmend_watch::policy::PolicyError>,
-    ui: &Ui,
-) -> anyhow::Result<Exit> {
+fn check(args: &Args, policy: Result<Policy, PolicyError>, ui: &Ui) -> anyhow::Result<Exit> {
     let (words, wrong) = match policy {
         Ok(policy) => (policy.in_words(), None),
         Err(error) => (Vec::new(), Some(format!("{:#}", anyhow::Error::from(error)))),

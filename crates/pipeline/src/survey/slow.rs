@@ -32,7 +32,7 @@ pub(super) fn add(
             survey.left_alone.push(LeftAlone { path, reason, code: None });
         };
         if !seen.insert(slow.file) {
-            unused("its slow ranges are in another document, too, which is used");
+            unused("it is in an earlier document, too, which is used");
             continue;
         }
         if slow.ranges.is_empty() {

@@ -157,7 +157,7 @@ impl<W: World> Daemon<'_, W> {
         } = outcome;
         self.store.keep_plan(&Found { evidence, ranges, findings: &findings }, self.world.now())?;
         let seconds_saved: f64 = findings.iter().map(|f| f.seconds_saved).sum();
-        self.status.planned_seconds_saved = seconds_saved;
+        self.status.planned_saved_seconds = seconds_saved;
         (self.tell)(Event::Planned {
             files: findings.len() as u64,
             ranges,

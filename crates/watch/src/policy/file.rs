@@ -2,8 +2,8 @@
 
 use super::hours::{Hours, Range, Zone};
 use super::rules::{Mode, Rule};
-use super::values::{Absolute, Bytes, Gain, Length, Pattern, Percent, Speed};
-use super::{Budget, Policy, PolicyError, Recording, Yielding};
+use super::values::{Absolute, Address, Bytes, Gain, Length, Pattern, Percent, Speed};
+use super::{Budget, METRICS, Metrics, Policy, PolicyError, Recording, Yielding};
 use fragmend_apply::Rate;
 use fragmend_layout::printable;
 use fragmend_sys::input;
@@ -36,6 +36,8 @@ struct Written {
     recurrence: WrittenRecurrence,
     #[serde(default)]
     store: WrittenStore,
+    #[serde(default)]
+    metrics: WrittenMetrics,
     #[serde(default, rename = "rule")]
     rules: Vec<WrittenRule>,
 }
@@ -78,6 +80,13 @@ struct WrittenRecurrence {
 #[serde(deny_unknown_fields)]
 struct WrittenStore {
     keep: Option<Length>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMetrics {
+    listen: Option<Address>,
+    textfile: Option<Absolute>,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +155,10 @@ impl Written {
             },
             advise_after: self.recurrence.advise_after.unwrap_or(3),
             keep: length(self.store.keep, 90 * crate::Time::DAY),
+            metrics: Metrics {
+                listen: self.metrics.listen.map_or(Some(METRICS), |address| address.0),
+                textfile: self.metrics.textfile.map(|path| path.0),
+            },
             rules: self.rules.into_iter().map(rule).collect(),
         }
     }

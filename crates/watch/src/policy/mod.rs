@@ -21,6 +21,7 @@ use fragmend_plan::Settings;
 use hours::Hours;
 use rules::{Cgroups, Mode, Rule, Ruling};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub struct Policy {
     pub advise_after: u32,
     /// How long the store keeps what it knows.
     pub keep: Duration,
+    /// Where the status is served and written.
+    pub metrics: Metrics,
     /// The first one that matches a file applies to it.
     pub rules: Vec<Rule>,
 }
@@ -75,6 +78,18 @@ pub struct Yielding {
     /// Nothing is begun while programs waited for I/O for more than this share of the last ten seconds, in per cent (`some
     /// avg10` of `/proc/pressure/io`).
     pub io_pressure_percent: f64,
+}
+
+/// Where metrics are served if a policy does not say: on this machine alone.
+pub const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9796);
+
+/// Where the status is served and written, as OpenMetrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// The address of the HTTP server, if there is one.
+    pub listen: Option<SocketAddr>,
+    /// The file for the node exporter's textfile collector, if one is written.
+    pub textfile: Option<PathBuf>,
 }
 
 /// Why there is no policy.

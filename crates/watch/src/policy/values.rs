@@ -7,6 +7,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,6 +59,22 @@ impl<'de> Deserialize<'de> for Percent {
         } else {
             Err(D::Error::custom("per cent, above 0 and up to 100"))
         }
+    }
+}
+
+/// Where metrics are served: "127.0.0.1:9796", "[::1]:9796"; "off" for nowhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Address(pub Option<SocketAddr>);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(from)?;
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        text.parse().map(|address| Self(Some(address))).map_err(|_| {
+            D::Error::custom("an address and a port, for example \"127.0.0.1:9796\", or \"off\"")
+        })
     }
 }
 

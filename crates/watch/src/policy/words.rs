@@ -1,11 +1,24 @@
 //! What a policy means, in sentences: the answer of `fragmend watch --check`.
 
-use super::Policy;
 use super::rules::{Mode, Rule};
+use super::{Metrics, Policy};
 use fragmend_apply::Rate;
 use fragmend_layout::{printable, printable_path};
 use fragmend_report::{Unit, human};
 use std::time::Duration;
+
+impl Metrics {
+    fn in_words(&self) -> Vec<String> {
+        let served = self.listen.map(|at| {
+            let whom = if at.ip().is_loopback() { "this machine" } else { "whoever reaches it" };
+            format!("Serves its figures to {whom}, at http://{at}/metrics.")
+        });
+        let written = self.textfile.as_ref();
+        let written =
+            written.map(|path| format!("Writes its figures to {}.", printable_path(path)));
+        served.into_iter().chain(written).collect()
+    }
+}
 
 impl Policy {
     /// What it means, a sentence for each line. Text that an operator wrote is made safe to show.
@@ -30,6 +43,7 @@ impl Policy {
         if !self.rules.iter().any(|rule| rule.path.is_none() && rule.cgroup.is_none()) {
             lines.push(format!("{others} are advised on, and not moved."));
         }
+        lines.extend(self.metrics.in_words());
         if !self.moves() {
             lines.push("Nothing moves: no rule has mode = \"move\".".into());
             return lines;
