@@ -6,8 +6,8 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits book dist deb reproducible generate \
-	check-generated fmt clippy clean
+.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits book dist deb deny reproducible \
+	generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -82,6 +82,10 @@ deb: ## Build Debian packages of the same for amd64 and arm64: target/packages/*
 	@scripts/prerequisites dist
 	packaging/inside dist compile
 	packaging/inside dist deb
+
+deny: ## Check licences, origins and versions of dependencies with cargo-deny, which is built first (CHECKS=advisories)
+	@scripts/prerequisites build
+	scripts/deny $(CHECKS)
 
 reproducible: ## Build all that is packaged twice, in two places, and compare the bytes
 	@scripts/prerequisites dist

@@ -1,8 +1,8 @@
 //! Licences of dependencies: whether `deny.toml` allows them, and the list of what is linked into the binary.
 //!
-//! `cargo deny` reads the same file, and also knows of advisories, for which it needs a network. What is checked here needs
-//! cargo alone: each crate that the workspace uses, in tests too, is under a licence that is allowed and comes from a
-//! registry that is allowed.
+//! `cargo deny` reads the same file (`make deny`); to build it lasts longer than a change should wait. What is checked here
+//! needs cargo alone: each crate that the workspace uses, in tests too, is under a licence that is allowed, comes from a
+//! registry that is allowed, and is used in one version, unless `deny.toml` names the others.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -24,8 +24,8 @@ const HEAD: &str = "\
 
 These crates are linked into the binary. `make generate` writes the list, from `Cargo.lock` and what the crates say of
 themselves; `deny.toml` says which licences are allowed. libbpf, of the crate `libbpf-sys`, is under LGPL-2.1-only OR
-BSD-2-Clause. A binary of `make dist` or `make deb` also contains libraries of Debian: glibc (LGPL-2.1-or-later), libgcc
-(GPL-3.0-or-later with its runtime exception), libelf (LGPL-3.0-or-later or GPL-2.0-or-later), zlib (Zlib), libzstd
+BSD-2-Clause; SQLite, of `libsqlite3-sys`, is in the public domain. A binary of `make dist` or `make deb` also contains
+libraries of Debian: glibc (LGPL-2.1-or-later), libgcc (GPL-3.0-or-later with its runtime exception), libelf (LGPL-3.0-or-later or GPL-2.0-or-later), zlib (Zlib), libzstd
 (BSD-3-Clause or GPL-2.0-only) and Rust's standard library (MIT OR Apache-2.0). To have it with others of these, build it
 from its sources, `make dist`. All texts are in the packages (`third-party-texts.txt`).
 
@@ -37,12 +37,26 @@ from its sources, `make dist`. All texts are in the packages (`third-party-texts
 #[derive(Debug, Deserialize)]
 struct Deny {
     licenses: Licenses,
+    bans: Bans,
     sources: Sources,
 }
 
 #[derive(Debug, Deserialize)]
 struct Licenses {
     allow: BTreeSet<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bans {
+    skip: Vec<Skip>,
+}
+
+/// A version of a crate that may be used beside another one.
+#[derive(Debug, Deserialize)]
+struct Skip {
+    /// `NAME@VERSION`, without what follows a plus sign.
+    #[serde(rename = "crate")]
+    spec: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,8 +114,8 @@ struct DependencyKind {
 /// The list, checked.
 ///
 /// # Errors
-/// A crate is under no licence that `deny.toml` allows, or from elsewhere; the error names all of them. Cargo fails, or
-/// `deny.toml` cannot be read.
+/// A crate is under no licence that `deny.toml` allows, from elsewhere, or used in several versions; the error names all
+/// of them. Cargo fails, or `deny.toml` cannot be read.
 pub fn list(root: &Path) -> Result<String> {
     let path = root.join("deny.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -122,7 +136,8 @@ fn metadata(root: &Path) -> Result<Metadata> {
 
 /// Fails for all packages that are not allowed.
 fn check(deny: &Deny, packages: &[Package]) -> Result<()> {
-    let wrong: Vec<String> = packages.iter().filter_map(|one| objection(deny, one)).collect();
+    let mut wrong: Vec<String> = packages.iter().filter_map(|one| objection(deny, one)).collect();
+    wrong.extend(duplicates(&deny.bans, packages));
     if !wrong.is_empty() {
         bail!("not allowed by deny.toml:\n{}", wrong.join("\n"));
     }
@@ -147,6 +162,22 @@ fn objection(deny: &Deny, package: &Package) -> Option<String> {
     let is_allowed =
         |requirement: &spdx::LicenseReq| deny.licenses.allow.contains(&requirement.to_string());
     (!parsed.evaluate(is_allowed)).then(|| format!("{name} is under {licence}"))
+}
+
+/// Crates that are used in several versions that `bans.skip` does not name, and names in there that are of none.
+fn duplicates(bans: &Bans, packages: &[Package]) -> Vec<String> {
+    let mut skipped: BTreeSet<&str> = bans.skip.iter().map(|one| &*one.spec).collect();
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for Package { name, version, .. } in packages {
+        let release = version.split('+').next().unwrap_or_default();
+        if !skipped.remove(&*format!("{name}@{release}")) {
+            versions.entry(name).or_default().push(release);
+        }
+    }
+    versions.retain(|_, versions| versions.len() > 1);
+    let several = versions.iter().map(|(name, of)| format!("{name} is used as {}", of.join(", ")));
+    let unknown = skipped.iter().map(|spec| format!("bans.skip: {spec} is not used"));
+    several.chain(unknown).collect()
 }
 
 /// The list of what is linked into the binary.
@@ -204,7 +235,8 @@ mod tests {
         let allow = ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception"];
         let licenses = Licenses { allow: allow.map(Into::into).into() };
         let sources = Sources { allow_registry: [REGISTRY.into()].into() };
-        objection(&Deny { licenses, sources }, &package(licence, source))
+        let bans = Bans { skip: Vec::new() };
+        objection(&Deny { licenses, bans, sources }, &package(licence, source))
     }
 
     #[test]
@@ -232,5 +264,25 @@ mod tests {
         let source = "git+https://example.org/it#1";
         let said = objection_to(Some("MIT"), source);
         assert_eq!(said, Some(format!("it 1.0.0 comes from {source}")));
+    }
+
+    #[test]
+    fn a_crate_is_used_in_one_version_unless_the_others_are_named() {
+        let versions = |versions: &[&str]| -> Vec<Package> {
+            let with = |version: &&str| Package {
+                version: (*version).into(),
+                ..package(Some("MIT"), REGISTRY)
+            };
+            versions.iter().map(with).collect()
+        };
+        let said = |skip: &[&str], used: &[&str]| {
+            let skip = skip.iter().map(|spec| Skip { spec: (*spec).into() }).collect();
+            duplicates(&Bans { skip }, &versions(used))
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(said(&[], &["1.0.0"]), none);
+        assert_eq!(said(&[], &["1.0.0", "2.0.0+x"]), ["it is used as 1.0.0, 2.0.0"]);
+        assert_eq!(said(&["it@2.0.0"], &["1.0.0", "2.0.0+x"]), none);
+        assert_eq!(said(&["it@3.0.0"], &["1.0.0"]), ["bans.skip: it@3.0.0 is not used"]);
     }
 }
