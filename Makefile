@@ -29,8 +29,6 @@ pictures: ## Take the pictures in docs/pictures, of reports of a run of the demo
 
 test: ## Run every test, and print what each tried; most need root and loop devices
 	@scripts/prerequisites test
-	packaging/tree stable
-	packaging/inside smoke compile
 	scripts/test
 
 bench: ## Print the comparison tables (QUICK=1 for small files)

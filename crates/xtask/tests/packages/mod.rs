@@ -16,7 +16,7 @@ pub fn directory() -> PathBuf {
 /// When there is none, with how to get it.
 pub fn binary(arch: &str) -> PathBuf {
     let path = directory().join("smoke/fragmend").join(arch).join("bin/fragmend");
-    assert!(path.is_file(), "no {}: run 'packaging/inside smoke compile' first", path.display());
+    assert!(path.is_file(), "no {}: run 'packaging/smoke' first", path.display());
     path
 }
 
