@@ -6,8 +6,8 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits book generate check-generated fmt \
-	clippy clean
+.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits book dist deb deny reproducible \
+	generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -70,6 +70,24 @@ mutate: ## Remove each barrier, lease and comparison in turn; a test must fail (
 book: ## Build the book of docs/ into target/book, with mdBook, which is built first if it is missing
 	@scripts/prerequisites build
 	scripts/book
+
+dist: ## Build static binaries for x86-64 and aarch64, in archives: target/packages/*.tar.gz, SHA256SUMS
+	@scripts/prerequisites dist
+	packaging/inside dist compile
+	packaging/inside dist archive
+
+deb: ## Build Debian packages of the same for amd64 and arm64: target/packages/*.deb
+	@scripts/prerequisites dist
+	packaging/inside dist compile
+	packaging/inside dist deb
+
+deny: ## Check licences, origins and versions of dependencies with cargo-deny, which is built first (CHECKS=advisories)
+	@scripts/prerequisites build
+	scripts/deny $(CHECKS)
+
+reproducible: ## Build all that is packaged twice, in two places, and compare the bytes
+	@scripts/prerequisites dist
+	packaging/reproducible
 
 generate: ## Write man pages, completions and JSON schemas from the binary's definitions
 	$(CARGO) run --quiet -p xtask -- generate

@@ -15,11 +15,15 @@ fn main() {
     };
     let object = PathBuf::from(variable("OUT_DIR")).join("recorder.bpf.o");
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    // libbpf's own headers, from the copy that libbpf-sys brings along.
+    let libbpf = variable("DEP_BPF_INCLUDE");
     let status = Command::new(&clang)
         .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall"])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
-        // libbpf's own headers, from the copy that libbpf-sys brings along.
-        .arg(format!("-I{}", variable("DEP_BPF_INCLUDE")))
+        .arg(format!("-I{libbpf}"))
+        // Its line information has no paths of this machine: two builds are to be the same bytes.
+        .arg(format!("-ffile-prefix-map={libbpf}=libbpf"))
+        .arg(format!("-ffile-prefix-map={}=trace", variable("CARGO_MANIFEST_DIR")))
         .args(["-c", "bpf/recorder.bpf.c", "-o"])
         .arg(&object)
         .status();

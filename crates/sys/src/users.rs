@@ -1,39 +1,30 @@
-//! User names, looked up in the system's name service (`getpwnam_r(3)`).
+//! User names, looked up in the system's name service by its own program, `getent(1)`: `getpwnam_r(3)` of a
+//! statically linked binary would load the modules of another C library into it.
 
-use std::ffi::CString;
 use std::io;
+use std::process::{Command, Stdio};
+
+/// What `getent` exits with if there is no such name.
+const NOT_FOUND: i32 = 2;
 
 /// The number of a user; `None` when there is no such name.
 ///
 /// # Errors
-/// When the name service fails, or the name contains a zero byte.
+/// When `getent` cannot be started or fails, or the name contains a zero byte.
 pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
-    let name = CString::new(name)?;
-    let mut room = vec![0 as libc::c_char; 1024];
-    loop {
-        // SAFETY: an all-zero `passwd` is valid: integers and null pointers.
-        let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-        let mut found = std::ptr::null_mut();
-        // SAFETY: every pointer is to live memory of the length given; the strings that `entry` then points
-        // to are in `room` and are not read.
-        let rc = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                &raw mut entry,
-                room.as_mut_ptr(),
-                room.len(),
-                &raw mut found,
-            )
-        };
-        match rc {
-            0 if found.is_null() => return Ok(None),
-            0 => return Ok(Some(entry.pw_uid)),
-            libc::ERANGE if room.len() < 1 << 20 => room.resize(room.len() * 2, 0),
-            // These mean "no such user" on some systems (getpwnam(3)).
-            libc::ENOENT | libc::ESRCH => return Ok(None),
-            error => return Err(io::Error::from_raw_os_error(error)),
-        }
+    let mut getent = Command::new("getent");
+    let output = getent.args(["passwd", "--", name]).stderr(Stdio::inherit()).output()?;
+    match output.status.code() {
+        Some(0) => Ok(uid_in(name, &String::from_utf8_lossy(&output.stdout))),
+        Some(NOT_FOUND) => Ok(None),
+        _ => Err(io::Error::other(format!("getent passwd: {}", output.status))),
     }
+}
+
+/// The number in a line of passwd(5), if it is of this user: `getent` takes a number for a user's number.
+fn uid_in(name: &str, line: &str) -> Option<u32> {
+    let mut fields = line.split(':');
+    (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
 }
 
 #[cfg(test)]
@@ -44,6 +35,8 @@ mod tests {
     fn root_is_zero_and_nobody_has_an_impossible_name() {
         assert_eq!(uid_of("root").unwrap(), Some(0));
         assert_eq!(uid_of("no:such:user").unwrap(), None);
+        assert_eq!(uid_of("0").unwrap(), None, "a number is no name");
+        assert_eq!(uid_of("--help").unwrap(), None, "a name is no option");
         assert!(uid_of("a\0b").is_err());
     }
 }

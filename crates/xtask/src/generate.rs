@@ -1,8 +1,9 @@
-//! Man pages, shell completions and JSON schemas.
+//! Man pages, shell completions, JSON schemas, and the list of dependencies' licences.
 //!
 //! They are kept in the repository, so that packagers need not run anything; `--check` in the continuous
 //! integration keeps them current. A file that is no longer made is stale too.
 
+use crate::licences;
 use anyhow::{Context, bail};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -17,11 +18,11 @@ const DIRECTORIES: [&str; 3] = ["man", "completions", "schemas"];
 /// Content by path, relative to the workspace.
 pub type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// Makes every file.
+/// Makes every file of the workspace with this top directory.
 ///
 /// # Errors
-/// When a generator fails, which is a mistake in the definitions.
-pub fn files() -> anyhow::Result<Files> {
+/// When a generator fails, which is a mistake in the definitions, or a licence is not allowed.
+pub fn files(root: &Path) -> anyhow::Result<Files> {
     let mut files = Files::new();
     let mut command = Cli::command();
     command.build();
@@ -38,6 +39,7 @@ pub fn files() -> anyhow::Result<Files> {
         text.push(b'\n');
         files.insert(Path::new("schemas").join(format!("{name}.schema.json")), text);
     }
+    files.insert(licences::LIST.into(), licences::list(root)?.into_bytes());
     Ok(files)
 }
 

@@ -15,7 +15,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Write man pages, shell completions and JSON schemas
+    /// Write man pages, shell completions, JSON schemas and the list of dependencies' licences
     Generate {
         /// Write nothing; fail if a file is not as it would be written
         #[arg(long)]
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two above").to_owned();
     let result = match Cli::parse().chore {
-        Chore::Generate { check } => generate::files().and_then(|files| {
+        Chore::Generate { check } => generate::files(&root).and_then(|files| {
             if check { generate::check(&root, &files) } else { generate::write(&root, &files) }
         }),
         Chore::Mutate { only } => mutate::run(&root, &only),
