@@ -1,8 +1,10 @@
 //! The pages of the documentation, executed: each with a drive of its own, a memory card of the lab, on which a service
-//! reads a database. Its mount point stands for `/srv/data`.
+//! reads a database. Its mount point stands for `/srv/data`. Pages about programs have an aged ext4, on which these have written.
 //!
 //! No page shows a command of fragmend that is not executed here or in `loop_walkthrough`.
 
+#[path = "support/integrations.rs"]
+mod integrations;
 #[path = "support/page.rs"]
 mod page;
 
@@ -59,18 +61,41 @@ fn page(name: &str) {
     drive.end();
 }
 
+/// Runs the blocks of a page about a program.
+fn about_a_program(name: &str) {
+    let machine = integrations::Machine::aged();
+    let data = machine.data();
+    let blocks = blocks(&text(name).replace(DATA, data.to_str().unwrap()));
+    assert!(!blocks.is_empty(), "{name} has no commands");
+    let mut shell = Command::new("bash");
+    shell.env("DATA", &data).env("FRAGMEND_PROFILES", machine.dir().join("profiles"));
+    let before = integrations::written_before(name);
+    for printed in run(&blocks, shell, (before, ""), machine.dir()) {
+        println!("{printed}");
+    }
+}
+
 macro_rules! pages {
-    ($($test:ident: $page:literal,)*) => {
-        /// The pages that are executed here.
-        const PAGES: &[&str] = &[$($page),*];
+    ($pages:ident, $run:ident: $($test:ident: $page:literal,)*) => {
+        /// Pages that are executed here.
+        const $pages: &[&str] = &[$($page),*];
         $(#[test]
         fn $test() {
-            page($page);
+            $run($page);
         })*
     };
 }
 
-pages! {
+pages! { PROGRAMS, about_a_program:
+    loop_sqlite_page: "docs/integrations/sqlite.md",
+    loop_postgresql_page: "docs/integrations/postgresql.md",
+    loop_mysql_page: "docs/integrations/mysql.md",
+    loop_disks_page: "docs/integrations/vm-images.md",
+    loop_journald_page: "docs/integrations/journald.md",
+    loop_downloads_page: "docs/integrations/downloads.md",
+}
+
+pages! { PAGES, page:
     loop_readme: "README.md",
     loop_quick_start: "docs/quick-start.md",
     loop_policies: "docs/policies.md",
@@ -106,7 +131,8 @@ fn all_pages() -> Vec<String> {
 
 #[test]
 fn every_command_on_a_page_is_executed() {
-    let executed: BTreeSet<&str> = PAGES.iter().copied().chain(["docs/walkthrough.md"]).collect();
+    let executed: BTreeSet<&str> =
+        [PAGES, PROGRAMS].concat().into_iter().chain(["docs/walkthrough.md"]).collect();
     for name in all_pages() {
         let text = text(&name);
         assert!(!text.contains("\n```sh") || executed.contains(name.as_str()), "{name}");

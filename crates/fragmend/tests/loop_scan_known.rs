@@ -36,6 +36,16 @@ fn loop_a_fragmented_database_is_named_with_what_prevents_that() {
     assert_eq!(count("SQLITE_FCNTL_CHUNK_SIZE"), 1, "{out}");
     assert!(!known.contains("whole.db"), "{out}");
 
+    // So does a plan, of the files that it lists.
+    let mut plan = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    let plan =
+        plan.args(["plan", "--policy", "bypass", "--top", "1"]).arg(image.path()).output().unwrap();
+    let out = String::from_utf8(plan.stdout).unwrap();
+    let (listed, rest) = out.split_once("What is known of these files:\n").unwrap();
+    let named = ["orders.db", "customers.db"].map(|name| listed.contains(name));
+    assert_ne!(named[0], named[1], "{out}");
+    assert_eq!(rest.matches("     SQLite: database in pages of 4096 bytes\n").count(), 1, "{out}");
+
     let document = scan(image.path(), &["--json"]);
     let report: ScanReport = serde_json::from_slice(&document.stdout).unwrap();
     for file in &report.files {

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A file that was recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -14,6 +15,13 @@ pub struct Known {
     /// How fragments are prevented in this program, if that is documented.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
+}
+
+/// In one line: `SQLite: write-ahead log of pages of 4096 bytes`. It may have any characters.
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.program, self.what)
+    }
 }
 
 /// What prevents fragments, and who says so.

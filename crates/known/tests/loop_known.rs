@@ -1,35 +1,24 @@
 //! Files that the programs themselves have made are recognised, by the names that these have given.
 
+mod support;
+
 use fragmend_known::Recogniser;
 use fragmend_testbed::image::run;
 use fragmend_testbed::process::finish;
-use fragmend_testbed::scratch;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use support::{directory, what};
 
 /// The user `nobody`: PostgreSQL does not run as root.
 const NOBODY: u32 = 65534;
 
-/// A directory, and its path without links.
-fn scratch() -> (tempfile::TempDir, PathBuf) {
-    let dir = scratch::directory("known");
-    let path = dir.path().canonicalize().unwrap();
-    (dir, path)
-}
-
-/// What a file is, with its program.
-fn what(recogniser: &mut Recogniser, path: &Path) -> Option<String> {
-    let known = recogniser.known(&File::open(path).unwrap(), path)?;
-    Some(format!("{}: {}", known.program, known.what))
-}
-
 #[test]
 fn loop_sqlite_is_recognised_with_its_log() {
-    let (_dir, path) = scratch();
+    let (_dir, path) = directory();
     let script = "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1);";
     let copy = ".shell cp shop.db-wal kept-wal";
     let mut command = Command::new("sqlite3");
@@ -70,7 +59,7 @@ fn statements(data: &Path, database: &str, lines: &str) -> String {
 
 #[test]
 fn loop_postgresql_relations_have_their_names() {
-    let (dir, path) = scratch();
+    let (dir, path) = directory();
     let data = path.join("data");
     fs::create_dir(&data).unwrap();
     chown(&data, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -125,7 +114,7 @@ fn loop_postgresql_relations_have_their_names() {
 
 #[test]
 fn loop_qcow2_images_show_fragments_inside() {
-    let (_dir, path) = scratch();
+    let (_dir, path) = directory();
     let image = path.join("disk.qcow2");
     let name = image.to_str().unwrap();
     run("qemu-img", ["create", "-q", "-f", "qcow2", name, "1G"]);

@@ -1,6 +1,7 @@
 //! The files that cost most: by the time that a plan would save, else by requests that a sequential read would save.
 
 use crate::inputs::Inputs;
+use fragmend_known::Known;
 use fragmend_layout::{ByteRange, PathText, ScannedLayout};
 use fragmend_report::scan::ScanFile;
 use schemars::JsonSchema;
@@ -19,6 +20,9 @@ pub struct WorstFile {
     /// Where it is.
     #[serde(flatten)]
     pub path: PathText,
+    /// What it is to its program, where a scan has that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Known>,
     /// Its figures.
     #[serde(flatten)]
     pub figures: WorstFigures,
@@ -129,6 +133,7 @@ fn one(path: &PathText, planned: Option<&Planned>, scanned: Option<&ScanFile>) -
     let layout = scanned.and_then(|file| file.layout.as_ref());
     WorstFile {
         path: path.clone(),
+        known: scanned.and_then(|file| file.known.clone()),
         figures: WorstFigures {
             seconds_saved: planned.map(|p| p.seconds_saved),
             bytes_to_move: planned.map(|p| p.bytes_to_move),

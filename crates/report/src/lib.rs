@@ -5,6 +5,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`figures`] | lists the figures of a structure, and renders them as a table |
+//! | [`known`] | what files are to their programs |
 //! | [`plan`] | the document of `fragmend plan` |
 //! | [`probe`] | the document of `fragmend probe` |
 //! | [`record`] | the document of `fragmend record` |
@@ -16,6 +17,7 @@
 //! | [`unit`] | formats a value with its unit for people |
 
 pub mod figures;
+pub mod known;
 pub mod plan;
 pub mod probe;
 pub mod record;

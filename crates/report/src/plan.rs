@@ -73,13 +73,18 @@ impl PlanReport {
     }
 }
 
-/// The plan for a terminal: the `top` files in which it saves the most time, then what is read, what that costs, what is
-/// saved and written, where the figures come from, and the verdict.
-pub fn text(plan: &Plan, top: usize) -> String {
+/// The plan for a terminal: the `top` files in which it saves the most time, what is `known` of these
+/// ([`crate::known::text`]), then what is read, what that costs, what is saved and written, where the figures come from, and
+/// the verdict.
+pub fn text(plan: &Plan, top: usize, known: &str) -> String {
     let mut out = String::new();
     if !plan.files.is_empty() && top > 0 {
         out.push_str(&files(&plan.files, top));
         out.push_str("\n\n");
+    }
+    if !known.is_empty() {
+        out.push_str(known);
+        out.push('\n');
     }
     out.push_str(&lines(plan).join("\n"));
     for LeftOut { reason, files, .. } in left_out(plan) {
@@ -361,7 +366,7 @@ mod tests {
             ranges: vec![range],
         });
         let lines: Vec<String> =
-            text(&plan, 10).lines().map(|line| line.trim_end().to_owned()).collect();
+            text(&plan, 10, "").lines().map(|line| line.trim_end().to_owned()).collect();
         let expected = [
             " file    saved  to move  ranges  fragments  requests  then",
             " /srv/a  0.8 s  3.0 MiB       1         40     1 200    30",
@@ -416,7 +421,7 @@ mod tests {
                 why: Some(Why::DeviceDoesNotCare),
                 ..Summary::default()
             });
-            let (text, document) = (text(&plan, 10), PlanReport::of(&plan, Vec::new(), None));
+            let (text, document) = (text(&plan, 10, ""), PlanReport::of(&plan, Vec::new(), None));
             assert!(expected.iter().all(|part| text.contains(part)), "{text}");
             let document = serde_json::to_value(document).unwrap();
             let of = |value: serde_json::Value, name: &str| {

@@ -1,6 +1,6 @@
 //! The list of files, by the time that is lost because of them.
 
-use fragmend_layout::{FileId, printable_path};
+use fragmend_layout::{FileId, printable, printable_path};
 use fragmend_plan::{FileLoss, Plan};
 use std::collections::HashMap;
 
@@ -24,6 +24,8 @@ pub struct Row {
     pub lost: f64,
     /// Bytes of it that the present plan would move.
     pub to_move: u64,
+    /// What it is to its program, printable, where that is known.
+    pub known: Option<String>,
     /// Reports since it was last read.
     age: u32,
 }
@@ -102,12 +104,20 @@ impl Files {
                 requests: per_second(loss.requests as f64),
                 lost: per_second(loss.seconds_lost),
                 to_move: self.to_move.get(&loss.file).copied().unwrap_or(0),
+                known: rows.remove(&loss.file).and_then(|row| row.known),
                 age: 0,
             };
             rows.insert(loss.file, row);
         }
         self.rows = rows.into_values().collect();
         self.order();
+    }
+
+    /// Takes what a listed file is to its program.
+    pub fn know(&mut self, file: FileId, what: &str) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.file == file) {
+            row.known = Some(printable(what).to_string());
+        }
     }
 
     /// Takes what a plan would move.
@@ -201,5 +211,16 @@ mod tests {
         assert_eq!(shown(&files), [2]);
         files.report(&[], 1.0);
         assert_eq!(files.selected(), Some(0));
+    }
+
+    #[test]
+    fn what_a_file_is_stays_with_it_while_it_is_listed() {
+        let mut files = Files::default();
+        files.report(&[loss(1, 0.2, 9), loss(2, 0.1, 2)], 1.0);
+        files.know(loss(2, 0.0, 0).file, "SQLite: \u{1b}");
+        files.know(loss(3, 0.0, 0).file, "of none that is listed");
+        files.report(&[loss(2, 0.3, 2), loss(1, 0.2, 9)], 1.0);
+        let known: Vec<_> = files.rows().iter().map(|row| row.known.as_deref()).collect();
+        assert_eq!(known, [Some("SQLite: \\x1b"), None]);
     }
 }

@@ -6,7 +6,7 @@ use crate::keys::Key;
 use crate::map::{BlockMap, Mark};
 use crate::run::{Offer, Phase, Progress, sentence};
 use fragmend_apply::{Event, Summary};
-use fragmend_layout::{ByteRange, ObservedLoad};
+use fragmend_layout::{ByteRange, FileId, ObservedLoad};
 use fragmend_plan::FileLoss;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub enum Change {
         /// The places that were read.
         read: Vec<ByteRange>,
     },
+    /// What a file is to its program.
+    Known(FileId, String),
     /// A plan from everything that was recorded.
     Offered(Arc<Offer>),
     /// Something that a person should read.
@@ -197,6 +199,7 @@ impl State {
                 self.map.clear(Mark::Read);
                 read.into_iter().for_each(|range| self.map.mark(range, Mark::Read));
             }
+            Change::Known(file, what) => self.files.know(file, &what),
             Change::Offered(offer) => {
                 self.files.plan(&offer.plan);
                 self.offer = Some(offer);

@@ -122,6 +122,7 @@ fn busy() -> State {
         Change::Period(period()),
         Change::Pressure(Some(0.123)),
         Change::Losses { losses, seconds: 1.0, read },
+        Change::Known(file(2), "Download: finished, from example.org".into()),
         Change::Offered(offer()),
     ] {
         assert!(state.update(change, Duration::from_secs(1)).is_none());

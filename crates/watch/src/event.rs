@@ -152,6 +152,16 @@ impl Event {
         Self::Waiting { until: until.to_string(), why: why.in_words().to_owned() }
     }
 
+    /// The file that it is about.
+    pub fn file(&self) -> Option<&PathText> {
+        match self {
+            Self::Advice { path, .. }
+            | Self::FragmentedAgain { path, .. }
+            | Self::Moved { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// A line for a log, without control characters; `None` for what only programs read.
     pub fn in_words(&self) -> Option<String> {
         let bytes = |n: u64| human(n as f64, Unit::Bytes);

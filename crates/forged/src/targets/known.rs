@@ -1,18 +1,33 @@
 //! Files of programs: whatever they hold, a recogniser ends, and answers with nothing or with a short text.
 
 use crate::bytes::with_file;
-use fragmend_known::Recogniser;
+use fragmend_known::downloads::Progress;
 use fragmend_known::postgresql::RelationFile;
 use fragmend_known::postgresql::catalogue::{Relation, named};
 use fragmend_known::postgresql::heap::{PAGE, mapped, rows};
 use fragmend_known::qcow2::{Header, Inside};
+use fragmend_known::{Recogniser, journald, mysql};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The most bytes of what is known of a file here, where it has no name of its own in a catalogue.
 const LONGEST: usize = 400;
 
-/// A file, by its content.
+/// A file, by its content; what is beside a download; or the name of a table's file.
 pub fn file(input: &[u8]) -> bool {
+    // Of four characters at least one is left, and no character becomes longer.
+    assert!(mysql::decoded(OsStr::from_bytes(input)).len() <= 3 * input.len());
+    if let Some(Progress { bytes, pieces, done }) = Progress::parse(input) {
+        assert!(done <= pieces && pieces <= bytes && pieces <= 8 * input.len() as u64);
+        return true;
+    }
+    let is_known = of_a_program(input);
+    is_known || mysql::tablespace(input).is_some() || mysql::is_redo_log(input)
+}
+
+/// A file with a name that says nothing.
+fn of_a_program(input: &[u8]) -> bool {
     let path = Path::new("/nowhere/disk");
     let known = with_file(input, |file| Recogniser::default().known(&file.file, path));
     if let Some(header) = Header::parse(input) {
@@ -29,6 +44,7 @@ pub fn file(input: &[u8]) -> bool {
         }
         assert!(known.is_some());
     }
+    assert!(journald::Header::parse(input).is_none() || known.is_some());
     known.is_some_and(|known| {
         assert!(!known.what.is_empty() && known.what.len() < LONGEST, "{known:?}");
         true

@@ -7,6 +7,7 @@ use crate::outlet::Outlet;
 use crate::threads;
 use crate::ui::{Ui, has_reader};
 use anyhow::Context;
+use fragmend_known::Recogniser;
 use fragmend_layout::{printable, schema, shell_word};
 use fragmend_sys::capabilities::{self, Capabilities};
 use fragmend_watch::live::{self, Live};
@@ -102,7 +103,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
                     control.stop.store(true, Ordering::Relaxed);
                 }
             }
-            None => event.in_words().into_iter().for_each(|words| log(&event, &words, ui)),
+            None => event.in_words().into_iter().for_each(|words| {
+                log(&event, &(words + &program_of(&event)), ui);
+            }),
         }
     };
     if let Some(aside) = aside {
@@ -136,6 +139,12 @@ fn announce(event: &Event, notify: &Notify) {
     if let Some(words) = event.in_words() {
         notify.status(&words);
     }
+}
+
+/// What the file of an event is to its program, as the end of a line. What was read for that is not kept: the daemon is small.
+fn program_of(event: &Event) -> String {
+    let known = event.file().and_then(|path| Recogniser::default().in_place(&path.to_path()?));
+    known.map_or(String::new(), |known| format!(" ({})", printable(&known.to_string())))
 }
 
 /// A line of the log, which journald keeps.
@@ -174,4 +183,36 @@ fn check(args: &Args, policy: Result<Policy, PolicyError>, ui: &Ui) -> anyhow::R
         ui.note(format!("next: fragmend watch --once --policy {}", shell_word(&args.policy)));
     }
     Ok(Exit::DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_is_ends_its_line_and_is_not_looked_for_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let mut header = *b"SQLite format 3\0\x10\0\x01\x01\0\x40\x20\x20";
+        let (file, link) = (dir.join("orders"), dir.join("link"));
+        let moved = |path: &std::path::Path| Event::Moved {
+            path: path.into(),
+            ranges: 1,
+            ranges_moved: 1,
+            written_bytes: 4096,
+            left_alone: None,
+        };
+        let of = |content: &[u8], path| {
+            let mut whole = [0; 100];
+            whole[..content.len()].copy_from_slice(content);
+            std::fs::write(&file, whole).unwrap();
+            program_of(&moved(path))
+        };
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(of(&header, &file), " (SQLite: database in pages of 4096 bytes)");
+        assert_eq!(of(&header, &link), "");
+        header[0] = b's';
+        assert_eq!(of(&header, &file), "");
+        assert_eq!(program_of(&Event::End), "");
+    }
 }

@@ -1,11 +1,12 @@
 //! The progress of a survey, and the summary of a plan.
 
 use crate::ui::Ui;
+use fragmend_known::Recogniser;
 use fragmend_lab::plot::Plot;
 use fragmend_pipeline::{Error, Event, Observer};
 use fragmend_plan::{CurvePoint, Plan, Survey};
 use fragmend_report::plan::{PlanReport, text};
-use fragmend_report::{Unit, human};
+use fragmend_report::{Unit, human, known};
 use fragmend_trace::Trace;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,12 @@ pub fn show(
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
         return Ok(());
     }
-    writeln!(out, "{}", text(plan, top))?;
+    let mut recogniser = Recogniser::default();
+    let known = plan.files.iter().take(top).filter_map(|file| {
+        let path = file.path.to_path()?;
+        Some((file.path.printable(), recogniser.at(&path, file.file.inode)?))
+    });
+    writeln!(out, "{}", text(plan, top, &known::text(known)))?;
     if plan.summary.left_shared_bytes > 0 {
         let bytes = human(plan.summary.left_shared_bytes as f64, Unit::Bytes);
         ui.note(format!("left alone: {bytes} in fragmented files that others share (--unshare)"));

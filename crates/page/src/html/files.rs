@@ -1,7 +1,7 @@
 //! The worst files: their figures, and their extents to scale.
 
 use super::table::{Cell, Table};
-use super::text::{count, path};
+use super::text::{count, path, shown};
 use crate::report::PageReport;
 use crate::worst::{FilePart, WorstFigures, WorstFile};
 use fragmend_report::{Column, columns, human};
@@ -37,7 +37,7 @@ pub fn section(report: &PageReport) -> Option<Markup> {
     }
     table.figures(&known);
     for file in &report.files {
-        let mut row = vec![Cell::markup(path(&file.path))];
+        let mut row = vec![Cell::markup(named(file))];
         row.extend(has_parts.then(|| Cell::markup(drawn(&file.parts))));
         row.extend(known.iter().map(|column| match value(file, column) {
             Some(value) => Cell::number(value, human(value, column.unit)),
@@ -51,6 +51,14 @@ pub fn section(report: &PageReport) -> Option<Markup> {
         (table.draw())
         @if more > 0 { p { "And " (count(more)) " more files, which cost less." } }
     })
+}
+
+/// The path of a file, and what it is to its program.
+fn named(file: &WorstFile) -> Markup {
+    html! {
+        (path(&file.path))
+        @if let Some(known) = &file.known { div.known { bdi { (shown(&known.to_string())) } } }
+    }
 }
 
 fn value(file: &WorstFile, column: &Column) -> Option<f64> {
@@ -89,5 +97,27 @@ fn drawn(parts: &[FilePart]) -> Markup {
             path.several d=(several) {}
             path.to-move d=(marked) {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_known::Known;
+    use fragmend_layout::PathText;
+
+    #[test]
+    fn what_a_file_is_comes_below_its_name_and_marks_up_nothing() {
+        let known =
+            Known { program: "SQLite".into(), what: "<b>log\u{1b}\u{202e}".into(), advice: None };
+        let file = WorstFile {
+            path: PathText { path: "/srv/a".into(), path_bytes: None },
+            known: Some(known),
+            figures: WorstFigures::default(),
+            parts: Vec::new(),
+        };
+        let markup = named(&file).into_string();
+        let expected = r#"<div class="known"><bdi>SQLite: &lt;b&gt;log\x1b\u{202e}</bdi></div>"#;
+        assert!(markup.contains("/srv/a") && markup.ends_with(expected), "{markup}");
     }
 }

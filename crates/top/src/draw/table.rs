@@ -12,7 +12,7 @@ use ratatui::widgets::Paragraph;
 /// Columns before the path.
 const FIGURES: usize = 44;
 
-/// Draws the part of the list in which the selected row is.
+/// Draws the part of the list in which the selected row is; below that, what its file is to its program.
 pub fn draw(state: &State, theme: Theme, area: Rect, frame: &mut Frame<'_>) {
     let rows = state.files.rows();
     let head = format!("{:>9} {:>9} {:>10} {:>11}  ", "lost/s", "req/s", "fragments", "to move");
@@ -20,12 +20,17 @@ pub fn draw(state: &State, theme: Theme, area: Rect, frame: &mut Frame<'_>) {
     let mut lines = vec![Line::styled(head + &by, theme.strong())];
     let space = usize::from(area.height.saturating_sub(1));
     let selected = state.files.selected();
-    let first = selected.map_or(0, |at| (at + 1).saturating_sub(space));
+    let known = selected.and_then(|at| rows.get(at)?.known.as_ref());
+    // The line of what the selected file is comes below it.
+    let below = usize::from(known.is_some());
+    let first = selected.map_or(0, |at| (at + 1 + below).saturating_sub(space));
     let width = usize::from(area.width).saturating_sub(FIGURES);
-    for (index, row) in rows.iter().enumerate().skip(first).take(space) {
+    for (index, row) in rows.iter().enumerate().skip(first).take(space.saturating_sub(below)) {
         let text = line(row, width);
         let style = if selected == Some(index) { theme.selected() } else { Default::default() };
         lines.push(Line::styled(text, style));
+        let known = known.filter(|_| selected == Some(index));
+        lines.extend(known.map(|known| Line::raw(format!("{:>10}{known}", ""))));
     }
     if rows.is_empty() {
         lines.push(Line::raw("no file is read from the device now"));

@@ -2,10 +2,10 @@
 //! opened for that.
 
 use fragmend_known::{Known, Recogniser};
-use fragmend_layout::{printable, printable_path};
+use fragmend_layout::printable_path;
+use fragmend_report::known;
 use fragmend_scan::{FileMeasures, Opener, Tree};
 use fragmend_sys::handle;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 
@@ -35,23 +35,11 @@ impl Programs {
         tree: &Tree,
         files: &[FileMeasures],
     ) -> io::Result<()> {
-        let mut advice = BTreeMap::new();
-        let mut title = "What is known of these files:\n\n";
-        for file in files {
-            let Some(known) = self.known(tree, file) else { continue };
-            let (path, what) = (tree.path(&file.entry), printable(&known.what));
-            let path = printable_path(&path);
-            writeln!(
-                out,
-                "{}  {path}\n     {}: {what}",
-                std::mem::take(&mut title),
-                known.program
-            )?;
-            advice.extend(known.advice.map(|advice| (advice.text, (known.program, advice.source))));
-        }
-        for (text, (program, source)) in &advice {
-            writeln!(out, "\n  {program} against fragments: {text}\n     ({source})")?;
-        }
-        if title.is_empty() { writeln!(out) } else { Ok(()) }
+        let named = files.iter().filter_map(|file| {
+            let path = printable_path(&tree.path(&file.entry)).to_string();
+            Some((path, self.known(tree, file)?))
+        });
+        let text = known::text(named);
+        if text.is_empty() { Ok(()) } else { writeln!(out, "{text}") }
     }
 }

@@ -4,14 +4,15 @@
 //! What this costs is limited twice: the recorder by its own budget, and what is made of its periods by the processor time of
 //! that thread. Periods that come meanwhile are joined, so nothing that was seen is left out of a plan.
 
-use fragmend_layout::{ByteRange, Layout};
+use fragmend_known::Recogniser;
+use fragmend_layout::{ByteRange, FileId, Layout};
 use fragmend_pipeline::{Survey, plan_with_losses, unobserved};
-use fragmend_plan::Settings;
+use fragmend_plan::{FileLoss, Settings};
 use fragmend_top::{Change, Offer, map, state::Period};
 use fragmend_trace::record::{Options, Rolled};
 use fragmend_trace::{Joined, Level, Trace};
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -28,6 +29,10 @@ const SAVED: Duration = Duration::from_secs(20);
 const PLAN_EVERY: Duration = Duration::from_secs(5);
 /// Accesses of which a plan is made, at most: of more, it begins anew.
 const MOST_ACCESSES: usize = 1 << 20;
+/// Files of a period that are looked at for what they are to their programs: those that lose most,
+const NAMED: usize = 32;
+/// and how many are remembered, so that each is opened once.
+const MOST_NAMED: usize = 1 << 16;
 
 /// Both threads; they end with the process.
 pub struct Watch {
@@ -96,7 +101,15 @@ impl Watch {
                 drop(reported.send(Change::NotRecording(why)));
             }
         };
-        let analyst = Analyst { path, settings, send, forget: Arc::clone(&forget) };
+        let forget_seen = Arc::clone(&forget);
+        let mut analyst = Analyst {
+            path,
+            settings,
+            send,
+            forget: forget_seen,
+            recogniser: Recogniser::default(),
+            looked_at: HashSet::new(),
+        };
         let analyse = move || {
             let _pool = in_this_thread();
             analyst.work(&waiting);
@@ -130,10 +143,12 @@ struct Analyst {
     settings: Settings,
     send: Sender<Change>,
     forget: Arc<AtomicBool>,
+    recogniser: Recogniser,
+    looked_at: HashSet<FileId>,
 }
 
 impl Analyst {
-    fn work(&self, waiting: &Waiting) {
+    fn work(&mut self, waiting: &Waiting) {
         let mut seen: Option<Joined> = None;
         let mut planned = Instant::now();
         let mut allowance = Allowance::new(Instant::now());
@@ -172,7 +187,7 @@ impl Analyst {
     }
 
     /// What files lost in a period.
-    fn losses(&self, period: Trace) {
+    fn losses(&mut self, period: Trace) {
         let seconds = period.meta.duration_ns as f64 / 1e9;
         let Some(survey) = self.survey(period) else { return };
         let read = |file: &fragmend_plan::SurveyedFile| -> Vec<ByteRange> {
@@ -181,7 +196,26 @@ impl Analyst {
         };
         let read = survey.files.iter().flat_map(read).collect();
         let (_, losses) = plan_with_losses(survey, &self.settings);
+        let known = self.known(&losses);
         drop(self.send.send(Change::Losses { losses, seconds, read }));
+        known.into_iter().for_each(|(file, what)| drop(self.send.send(Change::Known(file, what))));
+    }
+
+    /// What files are to their programs, of those that lose most and were not looked at yet.
+    fn known(&mut self, losses: &[FileLoss]) -> Vec<(FileId, String)> {
+        let mut losses: Vec<&FileLoss> = losses.iter().collect();
+        losses.sort_by(|a, b| b.seconds_lost.total_cmp(&a.seconds_lost));
+        if self.looked_at.len() >= MOST_NAMED {
+            self.looked_at.clear();
+        }
+        let mut known = Vec::new();
+        for loss in losses.into_iter().take(NAMED) {
+            if self.looked_at.insert(loss.file) {
+                let found = self.recogniser.at(&loss.path, loss.file.inode);
+                known.extend(found.map(|found| (loss.file, found.to_string())));
+            }
+        }
+        known
     }
 
     /// A plan from everything that was seen.
