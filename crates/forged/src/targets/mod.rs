@@ -8,6 +8,7 @@ pub mod known;
 pub mod lab;
 pub mod layout;
 pub mod plan;
+pub mod policy;
 pub mod profile;
 pub mod record;
 pub mod space;
