@@ -35,7 +35,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
