@@ -35,7 +35,7 @@ impl Pace for Batch<'_, '_> {
     }
 
     fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange {
-        let full = self.longest_step().max(least).min(rest.len());
+        let full = self.longest_step().max(least);
         self.run.pacer(self.device).part(rest.start, full, least).intersect(rest)
     }
 
