@@ -214,7 +214,7 @@ mod tests {
             })
         });
         assert!(stopped);
-        assert_eq!(while_allowed(&|| true, |stop| stop.load(Ordering::Relaxed)), false);
+        assert!(!while_allowed(&|| true, |stop| stop.load(Ordering::Relaxed)));
     }
 
     #[test]
