@@ -2,10 +2,11 @@
 //!
 //! At the default pace the run watches its device: bytes that were read there and not by this process were read
 //! by other programs. What this process reads is known only as a sum over all devices, so it is counted while
-//! its files are on that device, and at no other time ([`Pacer::begin`]). While others read, steps are short,
-//! so that a request that arrives in between waits only briefly, and each step is followed by a pause many
-//! times its length, so that at any instant the device most likely has no request of ours. While no other
-//! program reads, there are no pauses.
+//! its files are on that device, and at no other time ([`Pacer::begin`]). While others read, each step is followed by
+//! a pause of many times its length, up to 10 ms, so that mostly the device has no request of ours; and steps
+//! that last longer than such a pause become shorter, so that a request that arrives in between waits only briefly.
+//! They are no shorter than that: what a step costs besides its bytes would disturb others for longer. While no
+//! other program reads, there are no pauses.
 
 use crate::environment::Environment;
 use fragmend_layout::ByteRange;
@@ -29,9 +30,12 @@ const YIELD: u32 = 8;
 /// The longest pause for others, however slow the device has become under their load. A program that waits for
 /// a file does not notice so short a pause.
 pub(crate) const SHORT: Duration = Duration::from_millis(10);
-/// The longest step while others read, in bytes.
-const SHORT_STEP_BYTES: u64 = 16 * 1024;
-/// How long after the last read of another program steps stay short.
+/// The first step beside others that read, and the shortest, in bytes.
+const SHORTEST_STEP: u64 = 16 * 1024;
+/// A step beside them that lasts longer is followed by one of half its length, one of less than half of that by one
+/// that is twice as long.
+const LONG: Duration = Duration::from_millis(10);
+/// How long after the last read of another program others count as reading.
 const WARY: Duration = Duration::from_millis(500);
 /// Reads of others up to this many bytes within this time are ignored: metadata, a stray page.
 const NOISE_BYTES: u64 = 16 * 1024;
@@ -60,6 +64,9 @@ pub struct Pacer<'a> {
     counted: Duration,
     /// When others were last seen to read.
     pressed: Option<Duration>,
+    /// Bytes of the next step beside them, and of the last one.
+    step: u64,
+    last: u64,
     /// Time spent in pauses.
     pub paused: Duration,
 }
@@ -85,8 +92,19 @@ impl<'a> Pacer<'a> {
     /// A pacer for the volume whose files' identities have this device number.
     pub fn new(rate: Rate, environment: &'a dyn Environment, device: u64) -> Self {
         let (next, since) = (environment.now(), Reads::now(environment, device));
-        let (foreign, counted, pressed, paused) = (0, next, None, Duration::ZERO);
-        Self { environment, rate, device, next, since, foreign, counted, pressed, paused }
+        Self {
+            environment,
+            rate,
+            device,
+            next,
+            since,
+            foreign: 0,
+            counted: next,
+            pressed: None,
+            step: SHORTEST_STEP,
+            last: 0,
+            paused: Duration::ZERO,
+        }
     }
 
     /// From now on what this process reads comes from this device, and not from another one.
@@ -112,6 +130,7 @@ impl<'a> Pacer<'a> {
             }
             Rate::Yielding => {
                 if self.others_read() {
+                    self.fit_step(busy);
                     (busy * YIELD).min(SHORT)
                 } else {
                     Duration::ZERO
@@ -121,9 +140,20 @@ impl<'a> Pacer<'a> {
     }
 
     /// What to move in the next step: from `at` on, at most `full` bytes, at least `least`.
-    pub fn part(&self, at: u64, full: u64, least: u64) -> ByteRange {
-        let bytes = if self.is_pressed() { full.min(SHORT_STEP_BYTES) } else { full };
-        ByteRange::at(at, bytes.max(least))
+    pub fn part(&mut self, at: u64, full: u64, least: u64) -> ByteRange {
+        let bytes = if self.is_pressed() { full.min(self.step) } else { full };
+        self.last = bytes.max(least);
+        ByteRange::at(at, self.last)
+    }
+
+    /// Fits the length of the next step to how long the last one lasted. A step at the end of a range, which is
+    /// shorter than it could be, shows nothing of a longer one.
+    fn fit_step(&mut self, busy: Duration) {
+        if busy > LONG {
+            self.step = (self.step / 2).max(SHORTEST_STEP);
+        } else if busy < LONG / 2 && self.last >= self.step {
+            self.step *= 2;
+        }
     }
 
     /// Waits for `pause`, or until `stop`.
@@ -236,12 +266,35 @@ mod tests {
         world.others_read(0, 2 * NOISE_BYTES);
         assert_eq!(pacer.due(4096, busy), busy * YIELD);
         assert_eq!(pacer.due(4096, Duration::from_secs(1)), SHORT, "never for longer");
-        assert_eq!(pacer.part(0, 1 << 20, 4096).len(), SHORT_STEP_BYTES);
         pacer.pause(WARY, &go_on);
         assert_eq!((world.now(), pacer.paused), (WARY, WARY));
         assert_eq!(pacer.due(4096, busy), Duration::ZERO);
         pacer.pause(WARY, &AtomicBool::new(true));
         assert_eq!(world.now(), WARY, "told to end");
+    }
+
+    #[test]
+    fn steps_beside_a_reader_are_as_long_as_they_are_quick() {
+        const FULL: u64 = 256 << 10;
+        let world = Virtual::default();
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let mut lengths = |rest: u64, bytes_per_ms: u64| -> Vec<u64> {
+            let step = |_| {
+                world.others_read(0, 2 * NOISE_BYTES);
+                world.wait(SURE);
+                let part = pacer.part(0, rest, 4096).len();
+                pacer.due(part, Duration::from_millis(part / bytes_per_ms));
+                part >> 10
+            };
+            (0..8).map(step).collect()
+        };
+        // Nobody was seen to read before the first one.
+        assert_eq!(lengths(FULL, 128 << 10), [256, 32, 64, 128, 256, 256, 256, 256]);
+        // The device has become slow: 256 KiB in 64 ms.
+        assert_eq!(lengths(FULL, 4 << 10), [256, 256, 128, 64, 32, 32, 32, 32]);
+        // Ends of ranges are quick, and no reason for longer steps.
+        assert_eq!(lengths(16 << 10, 128 << 10), [16; 8]);
+        assert_eq!(lengths(FULL, 1 << 10), [32, 16, 16, 16, 16, 16, 16, 16]);
     }
 
     /// Steps may be so short that hardly anybody reads during one of them.

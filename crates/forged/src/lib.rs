@@ -35,7 +35,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
@@ -49,6 +49,8 @@ pub const TARGETS: [Target; 21] = [
     target("xfs", targets::ioctls::xfs),
     // A bit of a bitmap may be half a run.
     Target { memory: (4 << 20, 512), ..target("space", targets::space::space_of) },
+    // A pattern becomes an automaton.
+    Target { memory: (16 << 20, 1024), ..target("policy", targets::policy::policy) },
     target("drive", targets::toml::drive),
     target("load", targets::toml::load),
     target("block-trace", targets::lab::block_trace),

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 /// How long a scrape, or the daemon's first status, may need on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// The most memory of the daemon that is resident and no file's. The rest is the program, which is twice as large without
+/// optimization.
+const MOST_ANONYMOUS_KIB: u64 = 16 << 10;
 
 fn packaging(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
@@ -102,6 +105,14 @@ impl Watched {
         })
     }
 
+    /// Its resident memory that is no file's.
+    fn anonymous_kib(&self) -> u64 {
+        let pid = self.daemon.as_ref().expect("it runs").id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     fn end(mut self) {
         let daemon = self.daemon.take().expect("it runs");
         daemon.signal(Signal::TERM);
@@ -128,6 +139,7 @@ fn loop_the_text_is_what_promtool_dashboard_and_alerts_expect() {
     assert!(value(&text, "fragmend_accesses_total") > 0.0, "{text}");
     assert!(value(&text, "fragmend_planned_saved_seconds") > 0.0, "{text}");
     assert!(!text.contains(watched.image.path().to_str().unwrap()), "no path is in it");
+    assert!(watched.anonymous_kib() < MOST_ANONYMOUS_KIB, "{} KiB", watched.anonymous_kib());
     let names = names(&text);
     // The budget depends on a policy that lets data move.
     let optional = "fragmend_budget_bytes";

@@ -13,6 +13,8 @@ const ADVICE: (&str, &str) = (
 );
 /// Bytes of a sector. Disks of longer ones are not recognised by their partitions.
 const SECTOR: u64 = 512;
+/// The kind of the entry by which a GPT protects itself from programs that know boot sectors only.
+const PROTECTIVE: u8 = 0xEE;
 
 /// What a disk begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +41,11 @@ impl Content {
     }
 }
 
-/// The kinds of the entries in a boot sector that are partitions.
-fn kinds(head: &[u8]) -> Option<impl Iterator<Item = (u8, u64, u64)>> {
-    let entries = head.get(446..510).filter(|_| head.get(510..512) == Some(&[0x55, 0xAA]))?;
-    let are_sound = entries.chunks_exact(16).all(|entry| [0, 0x80].contains(&entry[0]));
-    let used = entries.chunks_exact(16).filter_map(|entry| {
+/// The partitions in a boot sector: of each its kind, and its first sector and their number.
+fn entries(head: &[u8]) -> Option<impl Iterator<Item = (u8, u64, u64)>> {
+    let table = head.get(446..510).filter(|_| head.get(510..512) == Some(&[0x55, 0xAA]))?;
+    let are_sound = table.chunks_exact(16).all(|entry| [0, 0x80].contains(&entry[0]));
+    let used = table.chunks_exact(16).filter_map(|entry| {
         Some((entry[4], u64::from(le32(entry, 8)?), u64::from(le32(entry, 12)?)))
     });
     are_sound.then(|| used.filter(|(kind, ..)| *kind != 0))
@@ -51,23 +53,22 @@ fn kinds(head: &[u8]) -> Option<impl Iterator<Item = (u8, u64, u64)>> {
 
 /// The partitions of a GPT.
 fn gpt(head: &[u8], size: u64, read: &impl Fn(&mut [u8], u64) -> bool) -> Option<usize> {
-    const PROTECTIVE: u8 = 0xEE;
     const REVISION: u32 = 0x1_0000;
     /// Entries that are read.
     const MOST: u32 = 128;
-    if !kinds(head)?.any(|(kind, ..)| kind == PROTECTIVE) {
+    if !entries(head)?.any(|(kind, ..)| kind == PROTECTIVE) {
         return None;
     }
     let header = head.get(512..1024).filter(|header| header.starts_with(b"EFI PART"))?;
     let (this, other, table) = (le64(header, 24)?, le64(header, 32)?, le64(header, 72)?);
-    let (entries, entry_bytes) = (le32(header, 80)?, le32(header, 84)?);
+    let (count, entry_bytes) = (le32(header, 80)?, le32(header, 84)?);
     let ends = other.checked_add(1).and_then(|sectors| sectors.checked_mul(SECTOR));
     let is_sound = le32(header, 8)? == REVISION
         && (92..=512).contains(&le32(header, 12)?)
         && this == 1
         && ends.is_some_and(|ends| ends <= size)
         && entry_bytes == 128;
-    let mut table_bytes = vec![0; 128 * entries.min(MOST) as usize];
+    let mut table_bytes = vec![0; 128 * count.min(MOST) as usize];
     if !is_sound || !read(&mut table_bytes, table.checked_mul(SECTOR)?) {
         return None;
     }
@@ -77,8 +78,7 @@ fn gpt(head: &[u8], size: u64, read: &impl Fn(&mut [u8], u64) -> bool) -> Option
 
 /// The partitions of a boot sector that has no GPT behind it.
 fn boot_sector(head: &[u8], size: u64) -> Option<usize> {
-    const PROTECTIVE: u8 = 0xEE;
-    let mut partitions: Vec<_> = kinds(head)?.collect();
+    let mut partitions: Vec<_> = entries(head)?.collect();
     partitions.sort_by_key(|(_, start, _)| *start);
     let mut behind = 1;
     for &(kind, start, sectors) in &partitions {

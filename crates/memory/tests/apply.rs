@@ -409,12 +409,8 @@ fn readers_go_first_and_without_readers_nothing_waits() {
     fixture.world.others_read(Duration::ZERO..Duration::from_secs(3600), 50 << 20);
     let (beside, _) = applied(&fixture, &long().options);
     assert_eq!(beside.moved_bytes, quiet.moved_bytes);
-    // In short steps, each followed by a pause of many times its length.
+    // Each step is followed by a pause of many times its length.
     assert!(beside.paused_seconds > 4.0 * quiet.seconds, "{beside:?}\n{quiet:?}");
-    assert!(
-        fixture.memory.operations() > 2 * alone.memory.operations(),
-        "its steps are not shorter"
-    );
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl Pace for Batch<'_, '_> {
     }
 
     fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange {
-        let full = self.longest_step().max(least);
+        let full = self.longest_step().max(least).min(rest.len());
         self.run.pacer(self.device).part(rest.start, full, least).intersect(rest)
     }
 

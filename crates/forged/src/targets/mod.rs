@@ -9,6 +9,7 @@ pub mod lab;
 pub mod layout;
 pub mod page;
 pub mod plan;
+pub mod policy;
 pub mod profile;
 pub mod record;
 pub mod space;

@@ -156,7 +156,8 @@ impl<W: World> Daemon<'_, W> {
             ..
         } = outcome;
         self.store.keep_plan(&Found { evidence, ranges, findings: &findings }, self.world.now())?;
-        let seconds_saved: f64 = findings.iter().map(|f| f.seconds_saved).sum();
+        // The sum of none is -0.0.
+        let seconds_saved = findings.iter().fold(0.0, |sum, f| sum + f.seconds_saved);
         self.status.planned_saved_seconds = seconds_saved;
         (self.tell)(Event::Planned {
             files: findings.len() as u64,

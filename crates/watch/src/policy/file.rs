@@ -16,6 +16,8 @@ use std::time::Duration;
 const LONGEST: u64 = 1 << 20;
 /// The most rules and paths.
 const MOST: usize = 10_000;
+/// The most characters of what the parser says is wrong.
+const MOST_SAID: usize = 300;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -217,10 +219,11 @@ impl Policy {
     }
 }
 
-/// An error of the parser with its line, in one line.
+/// An error of the parser with its line, in one line of limited length: it quotes what was written.
 fn located(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message().replace('\n', ", ");
-    let Some(span) = error.span() else { return message };
+    let message: String = error.message().replace('\n', ", ").chars().take(MOST_SAID).collect();
+    let message = printable(&message);
+    let Some(span) = error.span() else { return message.to_string() };
     let before = text.get(..span.start).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
     let line = text.lines().nth(number - 1).unwrap_or_default().trim();

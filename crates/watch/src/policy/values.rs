@@ -11,6 +11,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The longest pattern, in bytes, as the longest path. The matcher of a much longer one is refused by globset, which panics then.
+const LONGEST_PATTERN: usize = 4096;
+
 /// The longest time of a policy.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -132,6 +135,9 @@ pub struct Pattern(pub GlobMatcher);
 impl<'de> Deserialize<'de> for Pattern {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(from)?;
+        if text.len() > LONGEST_PATTERN {
+            return Err(D::Error::custom(format!("a pattern of at most {LONGEST_PATTERN} bytes")));
+        }
         let glob = GlobBuilder::new(&text).literal_separator(true).build();
         Ok(Self(glob.map_err(D::Error::custom)?.compile_matcher()))
     }

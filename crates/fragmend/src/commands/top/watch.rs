@@ -101,12 +101,11 @@ impl Watch {
                 drop(reported.send(Change::NotRecording(why)));
             }
         };
-        let forget_seen = Arc::clone(&forget);
         let mut analyst = Analyst {
             path,
             settings,
             send,
-            forget: forget_seen,
+            forget: Arc::clone(&forget),
             recogniser: Recogniser::default(),
             looked_at: HashSet::new(),
         };
