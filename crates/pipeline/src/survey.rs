@@ -159,7 +159,7 @@ impl Collected {
         &mut self,
         mount: &SurveyedMount,
         path: PathBuf,
-        file: &OwnedFd,
+        opened: &OwnedFd,
         layout: std::io::Result<Layout>,
         seen: FileAccesses,
     ) {
@@ -181,12 +181,13 @@ impl Collected {
         if let Err(why) = engine::local(&mount.mount) {
             return self.unsupported.push(unsupported(SkipReason::Unsupported, why));
         }
-        if let Err(skip) = engine::may_move(mount.device.file_system, file) {
+        if let Err(skip) = engine::may_move(mount.device.file_system, opened) {
             return self.leave(&path, skip.reason, "");
         }
         let FileAccesses { accesses, ranks, recorded, .. } = seen;
         let file = SurveyedFile::new(path, layout, accesses, &mount.device);
-        self.survey.files.push(SurveyedFile { ranks, recorded, ..file });
+        let has_other_names = rustix::fs::fstat(opened).is_ok_and(|stat| stat.st_nlink > 1);
+        self.survey.files.push(SurveyedFile { ranks, recorded, has_other_names, ..file });
     }
 
     /// The survey, on the devices of `mounts`.

@@ -167,6 +167,7 @@ fn analyse(path: &Path) {
     let bytes = TOTAL_BYTES / trace.files.len() as u64;
     let files = trace.files.into_iter().map(|f| SurveyedFile {
         path: format!("/srv/{}", f.file.inode).into(),
+        has_other_names: false,
         layout: layout(f.file, bytes),
         accesses: f.accesses,
         ranks: f.ranks,

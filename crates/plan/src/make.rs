@@ -469,6 +469,7 @@ mod tests {
             }
             let file = SurveyedFile {
                 path: "/mnt/log".into(),
+                has_other_names: false,
                 layout,
                 accesses: Vec::new(),
                 ranks: Vec::new(),

@@ -58,8 +58,10 @@ pub struct Part {
 /// One file: its layout and, if there is a trace, the accesses that were seen on it.
 #[derive(Clone, Debug)]
 pub struct SurveyedFile {
-    /// Its path.
+    /// Its path, or one of them.
     pub path: PathBuf,
+    /// Whether it has other names (hard links), which may be anywhere on its file system.
+    pub has_other_names: bool,
     /// Identity, size and extents.
     pub layout: Layout,
     /// Accesses in the order in which they were seen; empty without a trace.
@@ -132,6 +134,7 @@ impl SurveyedFile {
         let Device { file_system, block_bytes, profile, .. } = device;
         Self {
             path,
+            has_other_names: false,
             layout,
             accesses,
             ranks: Vec::new(),

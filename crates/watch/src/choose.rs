@@ -45,7 +45,7 @@ pub fn plans(
         // A file of which no access was seen is not known to be used by anybody.
         let unknown = || Cgroups { known: Vec::new(), some_unknown: true };
         let cgroups = activity.of(file.layout.file).map_or_else(unknown, |seen| seen.cgroups());
-        let ruling = policy.ruling(&file.path, &cgroups);
+        let ruling = policy.ruling(&file.path, file.has_other_names, &cgroups);
         let mode = if budget_bytes.is_none() { ruling.mode.min(Mode::Advise) } else { ruling.mode };
         if mode != Mode::Ignore {
             by_rule.entry((ruling.rule.unwrap_or(NO_RULE), mode)).or_default().push(file);

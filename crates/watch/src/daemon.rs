@@ -236,12 +236,23 @@ impl<'a, W: World> Daemon<'a, W> {
             Ok(id) => id,
             Err(NotNow::OverBudget(_) | NotNow::NoNewEvidence(_)) => return Ok(()),
         };
+        // A move may last, and its debit counts from now on.
+        self.report()?;
         // Killed from here on: the debit of the most that it can write stands, and no range of it moves again by this evidence.
         let applied = self.world.apply(&plan, &self.policy, control);
-        let applied = applied.unwrap_or_else(|error| {
-            self.failed("moving", &error);
-            Applied { failed: true, ..Applied::default() }
-        });
+        let applied = match applied {
+            Ok(applied) => {
+                if applied.failed {
+                    let why = applied.left_alone.as_deref().unwrap_or_default();
+                    self.has_failed(format!("moving {}: {why}", path.printable()));
+                }
+                applied
+            }
+            Err(error) => {
+                self.failed("moving", &error);
+                Applied { failed: true, ..Applied::default() }
+            }
+        };
         let Applied { written_bytes, moved, left_alone, stopped, failed } = applied;
         let outcome = match (failed, stopped) {
             (true, _) => Outcome::Failed,
@@ -259,8 +270,12 @@ impl<'a, W: World> Daemon<'a, W> {
     }
 
     fn failed(&mut self, what: &str, error: &W::Error) {
+        self.has_failed(format!("{what}: {}", chain(error)));
+    }
+
+    fn has_failed(&mut self, what: String) {
         self.status.failures += 1;
-        (self.tell)(Event::Failed { what: format!("{what}: {}", chain(error)) });
+        (self.tell)(Event::Failed { what });
     }
 
     fn report(&mut self) -> Result<(), WatchError> {

@@ -59,7 +59,8 @@ pub trait World {
     /// A name of the file system with this device number that lasts: the same after a reboot. `None` if there is none.
     fn volume(&self, device: u64) -> Option<String>;
 
-    /// Moves the ranges of a plan. No more is written than the batch was debited for.
+    /// Moves the ranges of a plan. No more is written than the batch was debited for. Stops at the next safe point when
+    /// `control` asks for something, or the hours of the policy are over.
     ///
     /// # Errors
     /// Before anything was written.

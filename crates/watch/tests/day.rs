@@ -32,14 +32,16 @@ struct Day {
     /// The files that programs fragment while they are watched, how often.
     spoiled: [bool; FILES],
     pressure: f64,
+    /// The disk refuses a part of each move.
+    fails: bool,
 }
 
 impl Day {
     fn new(spoiled: [bool; FILES]) -> Self {
         let (clock, memory, files) = support::disk(&[true; FILES]);
         let end = Time::from_ms(0).after(Time::DAY);
-        let (slept, writes, pressure) = Default::default();
-        Self { clock, memory, files, slept, end, writes, spoiled, pressure }
+        let (slept, writes, pressure, fails) = Default::default();
+        Self { clock, memory, files, slept, end, writes, spoiled, pressure, fails }
     }
 
     /// Programs write every eighth block of a file elsewhere, as copy on write does.
@@ -152,6 +154,7 @@ impl World for Day {
         Ok(Applied {
             written_bytes: summary.written_bytes.max(summary.moved_bytes),
             moved,
+            failed: self.fails,
             ..Applied::default()
         })
     }
@@ -183,10 +186,13 @@ fn pass(day: Day, policy: Policy) -> Came {
     let (store, _) = Store::open(&dir.path().join("store/watch.db"), day.now()).unwrap();
     let (memory, files) = (day.memory.clone(), day.files.clone());
     let (writes, mut events) = (Rc::clone(&day.writes), Vec::new());
+    let fails = day.fails;
     let mut tell = |event| events.push(event);
     let daemon = Daemon::new(day, store, policy, false, &mut tell).unwrap();
     let status = daemon.run(&Control::default(), &|| unreachable!("nobody asks for it")).unwrap();
-    assert_eq!(status.failures, 0, "{events:?}");
+    let failed = events.iter().filter(|event| matches!(event, Event::Failed { .. })).count() as u64;
+    let expected = if fails { status.moves } else { 0 };
+    assert_eq!((status.failures, failed), (expected, expected), "{events:?}");
     Came { status, events, fragments: fragments(&memory, &files), writes: writes.take() }
 }
 
@@ -233,6 +239,12 @@ fn while_programs_wait_for_io_nothing_begins() {
     assert_eq!(came.status.moves, 0);
     let day = Day { pressure: 20.0, ..Day::new([false; FILES]) };
     assert_eq!(pass(day, support::policy(1 << 30, "")).status.moves, FILES as u64);
+}
+
+#[test]
+fn a_move_that_the_disk_refuses_is_a_failure() {
+    let day = Day { fails: true, ..Day::new([false; FILES]) };
+    assert!(pass(day, support::policy(1 << 30, "")).status.failures > 0);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub fn policy(input: &[u8]) -> bool {
     }
     let seen = |some_unknown| Cgroups { known: vec!["a/b.service".into()], some_unknown };
     for path in ["/", "/srv/a", "/srv/\u{1b}\n"].map(Path::new) {
-        let modes = [false, true].map(|unknown| policy.ruling(path, &seen(unknown)).mode);
+        let modes = [false, true].map(|unknown| policy.ruling(path, false, &seen(unknown)).mode);
         assert!(modes[1] <= modes[0], "a program that is not known permits more: {modes:?}");
         assert!(policy.moves() || modes[0] != Mode::Move);
     }

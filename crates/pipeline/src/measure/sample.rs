@@ -301,6 +301,7 @@ impl Sample {
             files: used
                 .map(|(file, (accesses, ranks))| SurveyedFile {
                     path: file.path.clone(),
+                    has_other_names: false,
                     layout: layout(file),
                     accesses,
                     ranks,

@@ -15,7 +15,10 @@ use fragmend_plan::Plan;
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::input;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -106,13 +109,10 @@ impl World for Live {
     fn apply(&mut self, plan: &Plan, policy: &Policy, control: &Control) -> Result<Applied> {
         let options = Options { rate: policy.yielding.rate, ..Options::default() };
         let mut receipts = Receipts { notify: &self.notify, applied: Applied::default() };
-        let summary = fragmend_pipeline::apply(
-            plan,
-            &Wanted::default(),
-            &options,
-            &control.stop,
-            &mut receipts,
-        )?;
+        let may_move = || !control.is_set() && policy.hours.allow(Time::now());
+        let summary = while_allowed(&may_move, |stop| {
+            fragmend_pipeline::apply(plan, &Wanted::default(), &options, stop, &mut receipts)
+        })?;
         let mut applied = receipts.applied;
         // What the kernel charged may be in the page cache still; what was exchanged was copied before.
         applied.written_bytes = summary.written_bytes.max(summary.moved_bytes);
@@ -125,6 +125,29 @@ impl World for Live {
         const LONGEST: u64 = 4096;
         io_pressure(&input::read_text("/proc/pressure/io".as_ref(), LONGEST).ok()?)
     }
+}
+
+/// Does `work`, and asks it to stop at the next safe point once it is not allowed any more: the daemon is to end, the policy
+/// has changed, or the hours in which data may move are over.
+fn while_allowed<T>(
+    is_allowed: &(dyn Fn() -> bool + Sync),
+    work: impl FnOnce(&AtomicBool) -> T,
+) -> T {
+    let stop = AtomicBool::new(false);
+    let (working, ended) = mpsc::channel::<Infallible>();
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        scope.spawn(move || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if !is_allowed() {
+                    return stop.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        let done = work(stop);
+        drop(working);
+        done
+    })
 }
 
 /// `some avg10` of a pressure file (Documentation/accounting/psi.rst), in per cent.
@@ -178,6 +201,21 @@ pub fn check(policy: &Policy) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_allowed_any_more_is_stopped() {
+        let allowed = AtomicBool::new(true);
+        let stopped = while_allowed(&|| allowed.load(Ordering::Relaxed), |stop| {
+            assert!(!stop.load(Ordering::Relaxed));
+            allowed.store(false, Ordering::Relaxed);
+            (0..100).any(|_| {
+                std::thread::sleep(LOOK / 10);
+                stop.load(Ordering::Relaxed)
+            })
+        });
+        assert!(stopped);
+        assert!(!while_allowed(&|| true, |stop| stop.load(Ordering::Relaxed)));
+    }
 
     #[test]
     fn pressure_is_that_of_some_in_ten_seconds() {

@@ -189,6 +189,15 @@ impl Policy {
         if self.keep < crate::Time::DAY {
             return Err("store: keep is shorter than a day, for which the budget must be known; make it at least \"1d\"".into());
         }
+        // The collector reads no other, and no file of the system's has such a name.
+        if self
+            .metrics
+            .textfile
+            .as_ref()
+            .is_some_and(|file| file.extension() != Some("prom".as_ref()))
+        {
+            return Err("metrics: textfile does not end in .prom, as the collector needs; it would replace a file that is something else".into());
+        }
         if moves && self.budget.bytes_per_day.is_none() && self.budget.endurance_per_day.is_none() {
             return Err("budget: a rule has mode = \"move\", and nothing limits what is written; set bytes_per_day, or endurance_percent_per_day".into());
         }

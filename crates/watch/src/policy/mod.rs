@@ -114,9 +114,9 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// What applies to a file at `path` that programs in `cgroups` use.
-    pub fn ruling(&self, path: &Path, cgroups: &Cgroups) -> Ruling {
-        rules::ruling(&self.rules, path, cgroups)
+    /// What applies to a file at `path`, which may have other names, that programs in `cgroups` use.
+    pub fn ruling(&self, path: &Path, has_other_names: bool, cgroups: &Cgroups) -> Ruling {
+        rules::ruling(&self.rules, path, has_other_names, cgroups)
     }
 
     /// Whether a rule lets data move.

@@ -3,6 +3,9 @@
 //! A trace has no cgroups: those of the programs that have used a file are looked up by process when a recording ends,
 //! and a process may have ended before. A rule that would apply if that process had been in its cgroup is not applied,
 //! but it limits: the file is treated by the more careful of the modes that may be meant.
+//!
+//! So it is for a file with other names (hard links), any of which a rule may match: whoever can link a file elsewhere
+//! does not get it moved.
 
 use globset::GlobMatcher;
 use schemars::JsonSchema;
@@ -57,11 +60,14 @@ pub struct Ruling {
     pub rule: Option<usize>,
 }
 
-/// What applies to a file at `path` that programs in `cgroups` use. Without a rule it is advised.
-pub fn ruling(rules: &[Rule], path: &Path, cgroups: &Cgroups) -> Ruling {
+/// What applies to a file at `path`, which may have other names, that programs in `cgroups` use. Without a rule it is advised.
+pub fn ruling(rules: &[Rule], path: &Path, has_other_names: bool, cgroups: &Cgroups) -> Ruling {
     let mut limit = Mode::Move;
     for (n, rule) in rules.iter().enumerate() {
         if rule.path.as_ref().is_some_and(|glob| !glob.is_match(path)) {
+            if has_other_names {
+                limit = limit.min(rule.mode);
+            }
             continue;
         }
         let applies = match &rule.cgroup {
@@ -108,7 +114,7 @@ mod tests {
             rule(Some("/srv/**"), Some("system.slice/db.service"), Mode::Move),
             rule(Some("/srv/**"), None, Mode::Advise),
         ];
-        let mode = |path: &str, cgroups: &Cgroups| ruling(&rules, Path::new(path), cgroups);
+        let mode = |path: &str, cgroups: &Cgroups| ruling(&rules, Path::new(path), false, cgroups);
         let db = in_cgroup(&["user.slice", "system.slice/db.service"]);
         assert_eq!(mode("/srv/a/tmp/x", &db), Ruling { mode: Mode::Ignore, rule: Some(0) });
         assert_eq!(mode("/srv/a/b/tmp/x", &db), Ruling { mode: Mode::Move, rule: Some(1) });
@@ -120,18 +126,36 @@ mod tests {
     }
 
     #[test]
+    fn another_name_frees_no_file() {
+        let rules =
+            [rule(Some("/db/**"), None, Mode::Ignore), rule(Some("/tmp/**"), None, Mode::Move)];
+        let mode = |rules: &[Rule], others| {
+            ruling(rules, Path::new("/tmp/link"), others, &Cgroups::default()).mode
+        };
+        assert_eq!(mode(&rules, false), Mode::Move);
+        assert_eq!(mode(&rules, true), Mode::Ignore);
+        assert_eq!(mode(&rules[1..], true), Mode::Move);
+    }
+
+    #[test]
     fn a_rule_that_may_apply_limits() {
         let careful = [rule(None, Some("vm.slice/**"), Mode::Ignore), rule(None, None, Mode::Move)];
         let unknown = Cgroups { known: Vec::new(), some_unknown: true };
         let path = Path::new("/srv/x");
-        assert_eq!(ruling(&careful, path, &unknown), Ruling { mode: Mode::Ignore, rule: Some(1) });
         assert_eq!(
-            ruling(&careful, path, &in_cgroup(&["db"])),
+            ruling(&careful, path, false, &unknown),
+            Ruling { mode: Mode::Ignore, rule: Some(1) }
+        );
+        assert_eq!(
+            ruling(&careful, path, false, &in_cgroup(&["db"])),
             Ruling { mode: Mode::Move, rule: Some(1) }
         );
         // It never permits more.
         let bold = [rule(None, Some("vm.slice/**"), Mode::Move), rule(None, None, Mode::Advise)];
-        assert_eq!(ruling(&bold, path, &unknown).mode, Mode::Advise);
-        assert_eq!(ruling(&bold[..1], path, &unknown), Ruling { mode: Mode::Advise, rule: None });
+        assert_eq!(ruling(&bold, path, false, &unknown).mode, Mode::Advise);
+        assert_eq!(
+            ruling(&bold[..1], path, false, &unknown),
+            Ruling { mode: Mode::Advise, rule: None }
+        );
     }
 }

@@ -37,7 +37,7 @@ mode = "ignore"
 fn what_is_left_out_has_a_value_and_moves_nothing() {
     let policy = Policy::parse("paths = [\"/srv\"]").unwrap();
     assert!(!policy.moves() && policy.rules.is_empty());
-    let ruling = policy.ruling(Path::new("/srv/x"), &Cgroups::default());
+    let ruling = policy.ruling(Path::new("/srv/x"), false, &Cgroups::default());
     assert_eq!(ruling, Ruling { mode: Mode::Advise, rule: None });
     let words = policy.in_words().join("\n");
     assert!(words.contains("Nothing moves") && words.contains("every 15m"), "{words}");
@@ -96,6 +96,7 @@ fn what_is_wrong_is_named_with_its_line() {
         ("rate = \"50M\"", "rate = \"0\"", &["line 15", "auto"]),
         ("paths = [\"/srv\", \"/home\"]", "paths = []", &["nothing is watched"]),
         ("paths = [\"/srv\", \"/home\"]", "", &["missing field `paths`"]),
+        ("[store]", "[metrics]\ntextfile = \"/etc/shadow\"\n[store]", &["metrics", ".prom"]),
     ] {
         let text = WHOLE.replacen(from, to, 1);
         assert_ne!(text, WHOLE, "{from}");

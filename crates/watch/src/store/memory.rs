@@ -13,6 +13,8 @@ use std::time::Duration;
 const MOST_FINDINGS: u32 = 200_000;
 /// The most ranges of moves that are kept besides those of the last day: some 40 MB.
 const MOST_PARTS: u32 = 1_000_000;
+/// The most moves that are kept besides those of the last day: some 15 MB.
+const MOST_MOVES: u32 = 200_000;
 /// The most files of one plan whose findings are kept, those that save most first.
 const MOST_OF_A_PLAN: usize = 1000;
 
@@ -218,7 +220,12 @@ impl Store {
              coalesce((SELECT move FROM part ORDER BY move DESC LIMIT 1 OFFSET ?4), 0)))",
             params![old, used, day, MOST_PARTS],
         )?;
-        transaction.execute("DELETE FROM move WHERE ended < ?1 AND newest < ?2", [old, used])?;
+        transaction.execute(
+            "DELETE FROM move WHERE newest < ?2 AND (ended < ?1 OR ended < ?3 AND id <=
+             coalesce((SELECT id FROM move ORDER BY id DESC LIMIT 1 OFFSET ?4), 0))",
+            params![old, used, day, MOST_MOVES],
+        )?;
+        transaction.execute("DELETE FROM part WHERE move NOT IN (SELECT id FROM move)", [])?;
         transaction.execute("DELETE FROM plan WHERE made < ?1", [old])?;
         transaction.execute("DELETE FROM recurrence WHERE latest < ?1", [old])?;
         // AUTOINCREMENT: a number is never used again, so an evidence that is removed stays older than the next.
@@ -229,9 +236,9 @@ impl Store {
             [MOST_FINDINGS],
         )?;
         transaction.execute(
-            "DELETE FROM file WHERE used < ?1 AND id NOT IN (SELECT file FROM move UNION SELECT file FROM finding
+            "DELETE FROM file WHERE id NOT IN (SELECT file FROM move UNION SELECT file FROM finding
              UNION SELECT file FROM recurrence)",
-            [old],
+            [],
         )?;
         transaction.commit()?;
         Ok(())

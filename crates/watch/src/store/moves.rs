@@ -11,6 +11,9 @@ use crate::Time;
 use fragmend_layout::{ByteRange, PathText};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
+/// The longest path that is kept, in characters: it is only shown, and users make them as long as they like.
+const LONGEST_PATH: usize = 256;
+
 /// The number of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveId(i64);
@@ -275,7 +278,8 @@ pub(super) fn file_number(connection: &Connection, file: &KnownFile, now: Time) 
         RETURNING id";
     let mut statement = connection.prepare(query)?;
     let inode = key.inode.cast_signed();
-    let row = params![key.volume, inode, key.generation, path.printable(), now.ms()];
+    let path: String = path.printable().to_string().chars().take(LONGEST_PATH).collect();
+    let row = params![key.volume, inode, key.generation, path, now.ms()];
     Ok(statement.query_row(row, |row| row.get(0))?)
 }
 

@@ -5,7 +5,9 @@ use crate::Time;
 use crate::activity::Program;
 use crate::cause::Pattern;
 use fragmend_layout::ByteRange;
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
@@ -128,7 +130,8 @@ fn what_is_no_store_is_kept_aside_and_nothing_moves_for_a_day() {
     let sql = |path: &Path, text: &str| {
         Connection::open(path).unwrap().execute_batch(text).unwrap();
     };
-    let cases: [(&str, Spoil<'_>); 8] = [
+    let cases: [(&str, Spoil<'_>); 9] = [
+        ("nothing", &|path| fs::write(path, "").unwrap()),
         ("garbage", &|path| fs::write(path, [0x5a; 10_000]).unwrap()),
         ("another database", &|path| {
             fs::remove_file(path).unwrap();
@@ -170,6 +173,27 @@ fn what_is_no_store_is_kept_aside_and_nothing_moves_for_a_day() {
         assert!(store.held(at(23)).unwrap().is_some());
         assert!(begin(&mut store, 1, 0..10, evidence, at(25)).is_ok(), "{what}");
     }
+}
+
+#[test]
+fn a_kill_after_the_store_was_set_aside_frees_no_budget() {
+    let (_dir, path) = place();
+    drop(open(&path));
+    fs::write(&path, [0x5a; 10_000]).unwrap();
+    let (_, aside) = Store::open(&path, at(0)).unwrap();
+    // Killed before the new one has its name, and while it is made.
+    fs::remove_file(&path).unwrap();
+    fs::write(path.with_extension("db.new"), "half").unwrap();
+    let (store, again) = Store::open(&path, at(1)).unwrap();
+    assert_eq!(again, None);
+    assert_eq!(store.budget_left(BUDGET, at(24)).unwrap(), 0);
+    assert_eq!(store.budget_left(BUDGET, at(25)).unwrap(), BUDGET);
+    drop(store);
+    // One that was set aside long ago holds nothing.
+    fs::remove_file(&path).unwrap();
+    let (store, _) = Store::open(&path, at(24)).unwrap();
+    assert_eq!(store.budget_left(BUDGET, at(24)).unwrap(), BUDGET);
+    assert!(aside.unwrap().to.exists());
 }
 
 #[test]
@@ -352,4 +376,31 @@ fn what_is_old_is_removed_and_what_matters_stays() {
     end(&mut store, id, 10, 0..10, at(1000));
     assert!(matches!(begin(&mut store, 1, 0..10, latest, at(1000)), Err(NotNow::NoNewEvidence(_))));
     assert!(store.begin_evidence(at(1000)).unwrap() > latest);
+}
+
+#[test]
+fn files_with_long_names_do_not_fill_the_store() {
+    let (_dir, path) = place();
+    let mut store = open(&path);
+    let name: Vec<u8> = (0..4000).map(|n| if n % 200 == 0 { b'/' } else { 1 }).collect();
+    let long: PathText = Path::new(OsStr::from_bytes(&name)).into();
+    let mut pages = [0; 2];
+    for n in 0..20 {
+        let evidence = store.begin_evidence(at(n)).unwrap();
+        let finding = |file: u64| Finding {
+            file: KnownFile { key: key(u64::from(n) * 1000 + file), path: long.clone() },
+            extents: 2,
+            bytes: 10,
+            seconds_saved: 1.0,
+        };
+        let findings: Vec<_> = (0..1000).map(finding).collect();
+        store.keep_plan(&Found { evidence, ranges: 1, findings: &findings }, at(n)).unwrap();
+        store.prune(90 * Time::DAY, None, at(n)).unwrap();
+        let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+        pages[n as usize % 2] =
+            store.connection.pragma_query_value(None, "page_count", count).unwrap();
+    }
+    // 1000 files of each plan, the longest there is of each.
+    let of_a_plan = (pages[1] - pages[0]) * 4096;
+    assert!(of_a_plan < 1_000_000, "{of_a_plan} bytes for each plan");
 }
