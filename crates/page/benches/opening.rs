@@ -42,6 +42,10 @@ fn main() -> ExitCode {
     println!("|---:|---:|---:|---:|---:|");
     let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
     let [made, middle, last] = [made, median, longest].map(seconds);
-    println!("| {} | {} | {made} | {middle} | {last} |", report.scans[0].extents_placed, page.len());
+    println!(
+        "| {} | {} | {made} | {middle} | {last} |",
+        report.scans[0].extents_placed,
+        page.len()
+    );
     ExitCode::from(u8::from(median >= LONGEST || page.len() >= LARGEST))
 }

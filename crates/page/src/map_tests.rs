@@ -36,12 +36,21 @@ fn cells_have_the_bytes_that_runs_cover() {
             }
             cells.end_file();
         }
-        for (at, cell) in expected.iter_mut().enumerate() {
-            let size = CELL.min(units * unit - at as u64 * CELL);
-            cell[State::Unknown as usize] = size.saturating_sub(cell.iter().sum());
-        }
         let (found, owners) = cells.finish();
-        assert_eq!(found, expected);
+        for (at, (found, added)) in found.iter().zip(&mut expected).enumerate() {
+            let size = CELL.min(units * unit - at as u64 * CELL);
+            let sum: u64 = added.iter().sum();
+            added[State::Unknown as usize] = size.saturating_sub(sum);
+            if sum <= size {
+                assert_eq!(found, added);
+                continue;
+            }
+            // Files share it: once in all, each state in proportion.
+            assert_eq!(found.iter().sum::<u64>(), size);
+            for (found, added) in found.iter().zip(added) {
+                assert!((found * sum).abs_diff(*added * size) <= 3 * sum, "{found} of {added}");
+            }
+        }
         for (owner, owned) in owners.iter().zip(owned) {
             let most = *owned.iter().max().unwrap();
             match owner {

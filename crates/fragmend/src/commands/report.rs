@@ -70,7 +70,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if ui.json {
         writeln!(ui.out(), "{}", serde_json::to_string(&report)?)?;
     }
-    suggest(&report, args, ui);
+    suggest(&report, args, scanned.first(), ui);
     Ok(Exit::FAILED.when(failed))
 }
 
@@ -95,14 +95,17 @@ fn start_of(path: &Path, most: u64) -> Vec<u8> {
     }
 }
 
-fn suggest(report: &PageReport, args: &Args, ui: &Ui) {
+/// Names the next step; `scanned` is the first path that was no document.
+fn suggest(report: &PageReport, args: &Args, scanned: Option<&PathBuf>, ui: &Ui) {
     if let Some(output) = args.output.as_ref().filter(|output| !output::is_stdout(output)) {
         ui.note(format!("open {} in a browser", shell_word(output)));
     }
-    let first = args.inputs.first().map(|path| shell_word(path)).unwrap_or_default();
+    let watched = scanned.map_or("PATH".into(), |path| shell_word(path));
     let is_planned = !report.plans.is_empty();
     if !is_planned && !report.scans.is_empty() {
-        ui.note(format!("next, while the service runs: fragmend record -o trace.parquet {first}"));
+        ui.note(format!(
+            "next, while the service runs: fragmend record -o trace.parquet {watched}"
+        ));
     } else if is_planned
         && report.runs.is_empty()
         && report.plans.iter().any(|plan| plan.summary.worth)

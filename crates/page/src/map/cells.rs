@@ -93,8 +93,7 @@ impl Cells {
         }
     }
 
-    /// Bytes by state and the owner of each cell. What is in no run is [`State::Unknown`]; where files share data, a cell
-    /// may have more bytes than its size.
+    /// Bytes by state and the owner of each cell, which add up to its size. What is in no run is [`State::Unknown`].
     pub fn finish(&mut self) -> (Vec<Shares>, Vec<Option<u32>>) {
         let mut covered = [0i64; State::ALL.len()];
         let mut cells = std::mem::take(&mut self.ends);
@@ -104,13 +103,37 @@ impl Cells {
                 let whole = (covered[state] as u64).saturating_mul(self.cell_bytes);
                 *bytes = bytes.saturating_add(whole);
             }
-            let size = self.cell_bytes.min(self.bytes - at as u64 * self.cell_bytes);
-            let known = cell.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-            cell[State::Unknown as usize] = size.saturating_sub(known);
+            fit(cell, self.cell_bytes.min(self.bytes - at as u64 * self.cell_bytes));
         }
         let owners = self.owners.most.iter().map(|most| most.map(|(file, _)| file));
         (cells, owners.collect())
     }
+}
+
+/// Fits what a cell has to its size. What several files share was added for each of them; free space and metadata are nobody's,
+/// so data give way, each state in proportion.
+fn fit(cell: &mut Shares, size: u64) {
+    const NOBODYS: &[State] = &[State::Free, State::Metadata];
+    const DATA: &[State] = &[State::Used, State::Fragmented, State::ToMove, State::Moved];
+    let mut room = size;
+    for states in [NOBODYS, DATA] {
+        let of = |cell: &Shares, state: &State| cell[*state as usize];
+        let sum: u128 = states.iter().map(|state| u128::from(of(cell, state))).sum();
+        if sum <= u128::from(room) {
+            room -= sum as u64;
+            continue;
+        }
+        let most = states.iter().max_by_key(|state| of(cell, state)).expect("there are some");
+        let all = room;
+        for state in states {
+            let part = u128::from(of(cell, state)) * u128::from(all) / sum;
+            cell[*state as usize] = part as u64;
+            room -= part as u64;
+        }
+        // What rounding has left.
+        cell[*most as usize] += std::mem::take(&mut room);
+    }
+    cell[State::Unknown as usize] = room;
 }
 
 impl Owners {
