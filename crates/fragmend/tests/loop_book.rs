@@ -57,7 +57,7 @@ fn page(name: &str) {
     let _database = drive.grow();
     let mut shell = Command::new("bash");
     shell.env("DATA", data).env("FRAGMEND_PROFILES", dir.path().join("profiles"));
-    run(&blocks, shell, (MACHINE, ""), dir.path());
+    run(&blocks, shell, (MACHINE, ""), dir.path(), true);
     drive.end();
 }
 
@@ -70,7 +70,8 @@ fn about_a_program(name: &str) {
     let mut shell = Command::new("bash");
     shell.env("DATA", &data).env("FRAGMEND_PROFILES", machine.dir().join("profiles"));
     let before = integrations::written_before(name);
-    for printed in run(&blocks, shell, (before, ""), machine.dir()) {
+    // Which file comes first depends on where the file system has put them.
+    for printed in run(&blocks, shell, (before, ""), machine.dir(), false) {
         println!("{printed}");
     }
 }

@@ -25,7 +25,7 @@ fn loop_the_page_does_what_it_says() {
     let after = "trap - EXIT\n";
     let mut bash = Command::new("bash");
     bash.env("HERE", dir.path().join("here"));
-    claims(&run(&blocks, bash, (before, after), dir.path()).concat());
+    claims(&run(&blocks, bash, (before, after), dir.path(), true).concat());
 }
 
 /// What the page claims with its figures.

@@ -1,7 +1,7 @@
-//! What the pages about programs begin with: an ext4 whose free space is in runs of at most 16 KiB, but for an old archive that a
+//! What the pages about programs begin with: an ext4 whose free space is in holes of removed small files, but for an old archive that a
 //! page may remove, and files on it that the program itself has written.
 
-use fragmend_testbed::aging::{Cache, reserve};
+use fragmend_testbed::aging::{Cache, fill_up, reserve};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::scratch;
 use std::fs;
@@ -23,6 +23,9 @@ impl Machine {
         let image = Image::ext4_with(SIZE, &["-m", "0", "-N", "49152"], "");
         reserve(&image.path().join("archive"), ARCHIVE);
         let mut cache = Cache::fill(&image.path().join("cache"), 16 << 10, 2021);
+        // What has no place on the disk yet leaves no hole.
+        image.sync();
+        drop(fill_up(&image.path().join("rest")));
         cache.evict(cache.len() / 2);
         image.sync();
         let dir = scratch::directory("pages");
