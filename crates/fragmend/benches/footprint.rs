@@ -16,12 +16,12 @@
 use fragmend_sys::bpf_stats;
 use fragmend_testbed::fio;
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::Running;
+use fragmend_testbed::process::{Running, free_address};
 use fragmend_testbed::terminal::Terminal;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -103,9 +103,7 @@ fn used(pid: u32, began: Instant, load: Running) -> Used {
 fn watched(image: &Image) -> Used {
     let load = load(image, OF_WATCH);
     let _counting = bpf_stats::enable().expect("the kernel counts run time");
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let at = listener.local_addr().expect("its address");
-    drop(listener);
+    let at = free_address();
     let policy = image.scratch().join("watch.toml");
     let text = format!(
         "paths = [\"{}\"]\nmetrics.listen = \"{at}\"\nmetrics.textfile = \"{}\"\nrecording.window = \"60s\"\nrecording.every = \"120s\"\nplanning.every = \"120s\"\n",

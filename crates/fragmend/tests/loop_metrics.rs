@@ -4,14 +4,14 @@
 use fragmend_testbed::file_system::EXT4;
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::{Running, finish, run};
+use fragmend_testbed::process::{Running, finish, free_address, run};
 use fragmend_testbed::reader::Reader;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,12 +25,6 @@ const MOST_ANONYMOUS_KIB: u64 = 16 << 10;
 
 fn packaging(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
-}
-
-/// An address of this machine that nothing listens at.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// The body of what is at a path; `None` while nobody answers.

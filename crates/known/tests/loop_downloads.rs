@@ -3,9 +3,9 @@
 mod support;
 
 use fragmend_known::Recogniser;
-use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::process::{Running, finish, free_address};
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,14 +15,13 @@ const MIB: u64 = 1 << 20;
 
 /// Serves a directory; returns the server, and its address.
 fn serve(directory: &Path) -> (Running, String) {
-    // A port that is free now; if another program takes it meanwhile, the server ends, and so does the test.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let at = free_address();
     let mut server = Command::new("python3");
-    server.args(["-u", "-m", "http.server", "--bind", "127.0.0.1", &port.to_string()]);
+    server.args(["-u", "-m", "http.server", "--bind", "127.0.0.1", &at.port().to_string()]);
     server.current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
-    let answers = |_| TcpStream::connect(("127.0.0.1", port)).is_ok();
+    let answers = |_| TcpStream::connect(at).is_ok();
     let server = Running::start(&mut server).wait_until(answers);
-    (server, format!("http://127.0.0.1:{port}"))
+    (server, format!("http://{at}"))
 }
 
 #[test]

@@ -72,28 +72,12 @@ impl Collector for Figures {
             let name =
                 unit.as_ref().map_or(figure.name.as_str(), |unit| base(figure, unit.as_str()));
             let help = one_line(&figure.help);
-            match figure.kind {
-                Kind::Counter => {
-                    let value = ConstCounter::new(figure.value);
-                    let metric = encoder.encode_descriptor(
-                        name,
-                        &help,
-                        unit.as_ref(),
-                        value.metric_type(),
-                    )?;
-                    value.encode(metric)?;
-                }
-                Kind::Gauge => {
-                    let value = ConstGauge::new(figure.value);
-                    let metric = encoder.encode_descriptor(
-                        name,
-                        &help,
-                        unit.as_ref(),
-                        value.metric_type(),
-                    )?;
-                    value.encode(metric)?;
-                }
-            }
+            let value: Box<dyn EncodeMetric> = match figure.kind {
+                Kind::Counter => Box::new(ConstCounter::new(figure.value)),
+                Kind::Gauge => Box::new(ConstGauge::new(figure.value)),
+            };
+            let kind = value.metric_type();
+            value.encode(encoder.encode_descriptor(name, &help, unit.as_ref(), kind)?)?;
         }
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         encoder.encode_descriptor("build", VERSION, None, MetricType::Info)?.encode_info(&version)

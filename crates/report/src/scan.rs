@@ -197,13 +197,6 @@ pub struct ScanSpace {
     pub runs: Option<Vec<SpaceRun>>,
 }
 
-impl ScanSpace {
-    /// Whether files with this `layout.device` are in it.
-    pub fn has(&self, device: u64) -> bool {
-        self.device == device || self.further_devices.contains(&device)
-    }
-}
-
 /// The figures of a file system's space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SpaceFigures {

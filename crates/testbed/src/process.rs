@@ -5,6 +5,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -15,6 +16,16 @@ use std::time::{Duration, Instant};
 
 /// How long a program that was asked to end may take to do so.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An address of this machine that nothing listens at now, for a child to serve; if another program takes it meanwhile, the
+/// child cannot.
+///
+/// # Panics
+/// When there is none.
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("its address")
+}
 
 /// A running child; killed by its id when dropped.
 pub struct Running {

@@ -1,7 +1,6 @@
 //! Licences of dependencies: whether `deny.toml` allows them, and the list of what is linked into the binary.
 //!
-//! `cargo deny` reads the same file (`make deny`); to build it lasts longer than a change should wait. What is checked here
-//! needs cargo alone: each crate that the workspace uses, in tests too, is under a licence that is allowed, comes from a
+//! `cargo deny` reads the same file (`make deny`), and has to be built first. What is checked here needs cargo alone: each crate that the workspace uses, in tests too, is under a licence that is allowed, comes from a
 //! registry that is allowed, and is used in one version, unless `deny.toml` names the others.
 
 use anyhow::{Context, Result, bail, ensure};

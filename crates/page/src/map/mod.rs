@@ -123,7 +123,8 @@ pub fn maps(inputs: &Inputs) -> (Vec<BlockMap>, u64) {
     let mut found: Vec<(&Named<ScanReport>, u64)> = Vec::new();
     for scan in &inputs.scans {
         let of_files = scan.document.files.iter().filter_map(|file| file.layout.as_ref());
-        let of_files = of_files.map(|layout| file_system(&scan.document, layout.device));
+        let systems = FileSystems::of(&scan.document);
+        let of_files = of_files.map(|layout| systems.of_device(layout.device));
         let with_runs = scan.document.spaces.iter().filter(|space| space.runs.is_some());
         let of_spaces = with_runs.map(|space| space.device);
         let mut devices: Vec<u64> = of_files.chain(of_spaces).collect();
@@ -137,13 +138,29 @@ pub fn maps(inputs: &Inputs) -> (Vec<BlockMap>, u64) {
     (found.into_iter().map(|(scan, device)| map(inputs, scan, device, most)).collect(), more)
 }
 
-/// The number by which the space of a file system goes: subvolumes of a Btrfs share its addresses.
-fn file_system(scan: &ScanReport, device: u64) -> u64 {
-    scan.spaces.iter().find(|space| space.has(device)).map_or(device, |space| space.device)
+/// By the device number of a file the number by which the space of its file system goes: subvolumes of a Btrfs share its
+/// addresses.
+struct FileSystems(BTreeMap<u64, u64>);
+
+impl FileSystems {
+    fn of(scan: &ScanReport) -> Self {
+        let mut numbers = BTreeMap::new();
+        for space in &scan.spaces {
+            for device in [space.device].iter().chain(&space.further_devices) {
+                numbers.entry(*device).or_insert(space.device);
+            }
+        }
+        Self(numbers)
+    }
+
+    fn of_device(&self, device: u64) -> u64 {
+        self.0.get(&device).copied().unwrap_or(device)
+    }
 }
 
 fn map(inputs: &Inputs, scan: &Named<ScanReport>, device: u64, most: usize) -> BlockMap {
-    let is_here = |number: u64| file_system(&scan.document, number) == device;
+    let systems = FileSystems::of(&scan.document);
+    let is_here = |number: u64| systems.of_device(number) == device;
     let on_device = |file: &&ScanFile| file.layout.as_ref().is_some_and(|l| is_here(l.device));
     let files: Vec<&ScanFile> = scan.document.files.iter().filter(on_device).collect();
     let space = scan.document.spaces.iter().find(|space| space.device == device);

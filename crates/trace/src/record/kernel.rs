@@ -224,7 +224,9 @@ impl Kernel {
         let mut add = |class: &[u8], per_cpu: &[u8]| {
             let Ok(class) = u32::read_from_bytes(class) else { return };
             let Some(sum) = classes.get_mut(class as usize) else { return };
-            *sum = per_cpu.chunks_exact(size_of::<Answers>()).fold(Answers::default(), plus);
+            let each = per_cpu.chunks_exact(size_of::<Answers>());
+            let each = each.filter_map(|one| Answers::read_from_bytes(one).ok());
+            *sum = each.fold(Answers::default(), Answers::plus);
         };
         if fragmend_sys::bpf_table::elements(&self.answers, &mut add).is_err() {
             for class in 0..(count * CLASSES) as u32 {
@@ -267,17 +269,6 @@ fn program_info(program: &libbpf_rs::Program<'_>, field: &str) -> Option<u64> {
     let fd = program.as_fd().as_raw_fd();
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
     info.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
-}
-
-/// This sum and what one processor has counted.
-fn plus(sum: Answers, one: &[u8]) -> Answers {
-    let one = Answers::read_from_bytes(one).unwrap_or_default();
-    Answers {
-        count: sum.count + one.count,
-        bytes: sum.bytes + one.bytes,
-        in_flight: sum.in_flight + one.in_flight,
-        total_ns: sum.total_ns + one.total_ns,
-    }
 }
 
 fn range_of(key: &[u8], value: &[u8]) -> Option<(FoldKey, FoldValue)> {

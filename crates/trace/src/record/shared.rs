@@ -183,6 +183,16 @@ pub struct Stats {
 }
 
 impl Answers {
+    /// The sum.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            bytes: self.bytes + other.bytes,
+            in_flight: self.in_flight + other.in_flight,
+            total_ns: self.total_ns + other.total_ns,
+        }
+    }
+
     /// What was answered since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
