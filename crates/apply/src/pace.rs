@@ -2,10 +2,15 @@
 //!
 //! At the default pace the run watches its device: bytes that were read there and not by this process were read
 //! by other programs. What this process reads is known only as a sum over all devices, so it is counted while
-//! its files are on that device, and at no other time ([`Pacer::begin`]). While others read, steps are short,
-//! so that a request that arrives in between waits only briefly, and each step is followed by a pause many
-//! times its length, so that at any instant the device most likely has no request of ours. While no other
-//! program reads, there are no pauses.
+//! its files are on that device, and at no other time ([`Pacer::begin`]). While no other program reads, there are no
+//! pauses. While others read, there are two ways not to be in theirs:
+//!
+//! - an engine is gentle ([`Mover::gently`](crate::drive::Mover::gently)): it has one small request in flight at a time and
+//!   lets others have the processor in between. So a request of others waits for one short request at most, however long the
+//!   step is, and pauses would make the run longer for nothing;
+//! - any other engine, and a gentle one on a device that is slow: steps are short, so that a request that arrives in between waits
+//!   only briefly, and each step is followed by a pause many times its length, so that at any instant the device most likely
+//!   has no request of ours.
 
 use crate::environment::Environment;
 use fragmend_layout::ByteRange;
@@ -24,13 +29,15 @@ pub enum Rate {
     Unlimited,
 }
 
-/// While others read, the pause after a step is this many times as long as the step.
+/// While others read, the pause after a step of an engine that is not gentle is this many times as long as the step.
 const YIELD: u32 = 8;
 /// The longest pause for others, however slow the device has become under their load. A program that waits for
 /// a file does not notice so short a pause.
 pub(crate) const SHORT: Duration = Duration::from_millis(10);
-/// The longest step while others read, in bytes.
+/// The longest step of such an engine while others read, in bytes.
 const SHORT_STEP_BYTES: u64 = 16 * 1024;
+/// The longest one of a gentle engine: between two steps it is looked whether others still read.
+const GENTLE_STEP_BYTES: u64 = 128 * 1024;
 /// How long after the last read of another program steps stay short.
 const WARY: Duration = Duration::from_millis(500);
 /// Reads of others up to this many bytes within this time are ignored: metadata, a stray page.
@@ -60,6 +67,8 @@ pub struct Pacer<'a> {
     counted: Duration,
     /// When others were last seen to read.
     pressed: Option<Duration>,
+    /// Whether the engine at work is gentle.
+    pub gentle: bool,
     /// Time spent in pauses.
     pub paused: Duration,
 }
@@ -86,7 +95,8 @@ impl<'a> Pacer<'a> {
     pub fn new(rate: Rate, environment: &'a dyn Environment, device: u64) -> Self {
         let (next, since) = (environment.now(), Reads::now(environment, device));
         let (foreign, counted, pressed, paused) = (0, next, None, Duration::ZERO);
-        Self { environment, rate, device, next, since, foreign, counted, pressed, paused }
+        let gentle = false;
+        Self { environment, rate, device, next, since, foreign, counted, pressed, gentle, paused }
     }
 
     /// From now on what this process reads comes from this device, and not from another one.
@@ -111,7 +121,8 @@ impl<'a> Pacer<'a> {
                 self.next.saturating_sub(now)
             }
             Rate::Yielding => {
-                if self.others_read() {
+                // It is looked in any case.
+                if self.others_read() && !self.gentle {
                     (busy * YIELD).min(SHORT)
                 } else {
                     Duration::ZERO
@@ -122,7 +133,11 @@ impl<'a> Pacer<'a> {
 
     /// What to move in the next step: from `at` on, at most `full` bytes, at least `least`.
     pub fn part(&self, at: u64, full: u64, least: u64) -> ByteRange {
-        let bytes = if self.is_pressed() { full.min(SHORT_STEP_BYTES) } else { full };
+        let bytes = match (self.is_pressed(), self.gentle) {
+            (false, _) => full,
+            (true, false) => full.min(SHORT_STEP_BYTES),
+            (true, true) => full.min(GENTLE_STEP_BYTES),
+        };
         ByteRange::at(at, bytes.max(least))
     }
 
@@ -159,7 +174,8 @@ impl<'a> Pacer<'a> {
         self.is_pressed()
     }
 
-    fn is_pressed(&self) -> bool {
+    /// Whether others have read there a short while ago, and are to be yielded to.
+    pub fn is_pressed(&self) -> bool {
         self.rate == Rate::Yielding && self.pressed.is_some_and(|at| self.now() - at < WARY)
     }
 }
@@ -242,6 +258,25 @@ mod tests {
         assert_eq!(pacer.due(4096, busy), Duration::ZERO);
         pacer.pause(WARY, &AtomicBool::new(true));
         assert_eq!(world.now(), WARY, "told to end");
+    }
+
+    #[test]
+    fn a_gentle_engine_needs_no_pauses_as_long_as_it_is_gentle() {
+        let world = Virtual::default();
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let busy = Duration::from_millis(1);
+        pacer.gentle = true;
+        world.others_read(0, 2 * NOISE_BYTES);
+        assert_eq!((pacer.due(4096, busy), pacer.is_pressed()), (Duration::ZERO, true));
+        assert_eq!(pacer.part(0, 1 << 20, 4096).len(), GENTLE_STEP_BYTES);
+        pacer.gentle = false;
+        assert_eq!(pacer.due(4096, busy), busy * YIELD);
+        assert_eq!(pacer.part(0, 1 << 20, 4096).len(), SHORT_STEP_BYTES);
+        // A rate is kept by any engine.
+        let mut pacer = Pacer::new(Rate::BytesPerSecond(1 << 20), &world, 0);
+        pacer.gentle = true;
+        assert_eq!(pacer.due(1 << 20, busy), Duration::from_secs(1));
+        assert!(!pacer.is_pressed());
     }
 
     /// Steps may be so short that hardly anybody reads during one of them.

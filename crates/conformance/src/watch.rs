@@ -119,6 +119,11 @@ impl Pace for Watch {
         self.step
     }
 
+    /// They do in every other step.
+    fn others_read(&self) -> bool {
+        self.pauses.len() % 2 == 1
+    }
+
     fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange {
         let step = ByteRange::at(rest.start, self.step.max(least)).intersect(rest);
         (self.steps, self.allowed) = (self.steps + 1, self.allowed + step.len());

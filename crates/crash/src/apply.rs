@@ -165,6 +165,10 @@ pub fn apply(plan: &Path, options: &[&str], on: &Target, mut later_use: LaterUse
     command.stdin(Stdio::null()).stdout(to).stderr(Stdio::piped());
     // A build with debug assertions stops itself after every move: see `crate::interrupt`.
     command.env("FRAGMEND_STOP_AT", "moved=stop");
+    // And moves as it does beside others that read, with half of the seeds.
+    if seed.is_multiple_of(2) {
+        command.env("FRAGMEND_OTHERS_READ", "1");
+    }
     let running = Running::start(&mut command);
     drop(command);
     let (partly_moved, mover) = (PartlyMoved::default(), running.id());

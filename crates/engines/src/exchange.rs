@@ -3,6 +3,7 @@
 //! `hold.rs`.
 
 mod call;
+mod confirm;
 mod put_back;
 mod room;
 mod vacate;
@@ -15,14 +16,14 @@ use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::places::Places;
 use super::unpinned::Unpinned;
-use crate::point::{Point, reached};
+use crate::point::{self, Point, reached};
 use call::is_whole;
 use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Pace, Skip, SkipReason};
 use fragmend_sys::backoff::Backoff;
-use fragmend_sys::cache;
 use fragmend_sys::locked::Locked;
-use fragmend_sys::same::{self, Compare, Same};
+use fragmend_sys::priority;
+use fragmend_sys::same::{self, Compare};
 use fragmend_sys::signals::Undisturbed;
 use rustix::io::Errno;
 use std::io;
@@ -45,6 +46,10 @@ const LONG_WAIT: Duration = Duration::from_millis(60);
 const SHORT_WAIT: Duration = Duration::from_millis(20);
 /// A part that lasts longer ends with its current step.
 const LONG_PART: Duration = Duration::from_millis(100);
+/// While others read, so many bytes are exchanged by a call, and written and read back at a time: what lasts longer keeps the
+/// processor from them, or the device.
+const GENTLE_TURN: u64 = 8 << 10;
+const GENTLE_COPY: u64 = 16 << 10;
 /// Bytes that are read between two checks whether another program waits.
 const CHUNK: u64 = 64 << 10;
 /// How long a program waits for what could end at once.
@@ -99,6 +104,8 @@ pub(super) struct Exchange {
     unpinned: Unpinned,
     /// Bytes whose pages are dropped at once for that.
     look: u64,
+    /// Whether others read from the device.
+    gentle: bool,
 }
 
 impl Exchange {
@@ -126,6 +133,14 @@ impl Exchange {
             vacated: (None, ByteRange::default()),
             unpinned: Unpinned::default(),
             look: CHUNK,
+            gentle: false,
+        }
+    }
+
+    /// Lets others have the processor, while they read: it is called at least every 50 us of this thread's work.
+    fn breathe(&self) {
+        if self.gentle {
+            priority::yield_processor();
         }
     }
 
@@ -146,72 +161,6 @@ impl Exchange {
             "the disk has refused{told} a write to it; those bytes may be in memory only, and stay there; write them anew, or copy the file to another disk"
         );
         self.refused.get_or_insert(Skip::new(SkipReason::Failed, why)).clone()
-    }
-
-    /// Waits for all copies in flight, and checks whether the device has them. Returns what went wrong with
-    /// them; if nothing did, none is in flight any more.
-    fn confirm(&mut self, file: &OpenFile) -> Option<Skip> {
-        let started = Instant::now();
-        let (mut wrong, mut alike) = (None, Vec::new());
-        for (index, range) in self.in_flight.all() {
-            match self.is_there(file, range) {
-                Ok(true) => alike.push((index, range)),
-                Ok(false) => {}
-                Err(skip) => wrong = wrong.or(Some(skip)),
-            }
-        }
-        if let Some(skip) = wrong {
-            self.cause.get_or_insert_with(|| skip.detail.clone());
-            self.unwritable.get_or_insert_with(|| skip.clone());
-            return Some(skip);
-        }
-        if !self.in_flight.is_empty() {
-            self.in_flight = Places::default();
-            self.step = match std::mem::take(&mut self.worked) + started.elapsed() {
-                took if took > LONG_WAIT => (self.step / 2).max(SHORTEST_STEP.max(file.block)),
-                took if took < SHORT_WAIT => (self.step * 2).min(LONGEST_STEP),
-                _ => self.step,
-            };
-        }
-        self.kept.clear();
-        // Nobody has written since they were compared, so they need not be compared again to be dropped.
-        for (index, range) in alike {
-            if self.hold.is_held() && Stage::was_cold(&self.stage, index) {
-                let _ = cache::drop_clean(&file.fd, range.start..range.end);
-            }
-        }
-        self.undisturbed = None;
-        None
-    }
-
-    /// Waits for the copies of a range, and checks whether the device has them. Returns whether all that is
-    /// cached of the range is the same there, and remains so while the lease is held.
-    fn is_there(&mut self, file: &OpenFile, range: ByteRange) -> Result<bool, Skip> {
-        let span = range.start..range.end;
-        let _ = cache::start_writeback(&file.fd, span.clone());
-        let alone = self.hold.is_held();
-        // Under the lease no writer waits for a read.
-        let compare = if alone { &mut self.confirm } else { &mut self.compare };
-        match compare.range(&file.fd, span.clone(), || true).map_err(skip_of)? {
-            Same::Yes => Ok(alone),
-            Same::Stopped => Ok(false),
-            // The copies are there: the refused write was another one.
-            Same::ButRefused(told) => {
-                self.refuse(Some(told));
-                Ok(false)
-            }
-            Same::No(_, told) | Same::Changing(told @ Some(_)) => {
-                let silent = || Skip::new(SkipReason::Failed, "the disk has other bytes");
-                Err(told.map_or_else(silent, skip_of))
-            }
-            Same::Changing(None) if alone => {
-                Err(Skip::new(SkipReason::Busy, "it changes under a lease"))
-            }
-            // Another program writes during a forced move: the pages that it left alone are there, and errors
-            // of its own writes are reported to it.
-            Same::Changing(None) => Ok(false),
-            Same::Unknown => cache::write_and_wait(&file.fd, span).map(|()| false).map_err(skip_of),
-        }
     }
 
     /// After a step, or the part of it that was done: waits for its copies, puts it back if they cannot be
@@ -262,7 +211,9 @@ impl Exchange {
             if ends() || began.elapsed() > SHORT_HOLD && awaited() {
                 break;
             }
-            let next = ByteRange::at(rest.start, self.turn).intersect(rest);
+            let most = if self.gentle { GENTLE_TURN.max(file.block) } else { LONGEST_TURN };
+            let next = ByteRange::at(rest.start, self.turn.min(most)).intersect(rest);
+            self.breathe();
             let mut kept = match Locked::new(&file.fd, next.start..next.end) {
                 Ok(kept) => kept,
                 // What this step has locked so far is unlocked at its end.
@@ -310,6 +261,7 @@ impl Exchange {
         loop {
             let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
             let single = self.prefetch(file, rest, ends)?;
+            self.breathe();
             if ends() {
                 return Ok(());
             }
@@ -330,6 +282,7 @@ impl Exchange {
             };
             // The kernel would pass over a hole that has come to be meanwhile, and count on behind it. Under the
             // lease none can come.
+            self.breathe();
             let whole = is_whole(file, rest);
             reached(Point::Checked);
             let exchanged =
@@ -387,6 +340,12 @@ impl Mover for Exchange {
 
     fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_part(self, job, pace)
+    }
+
+    fn gently(&mut self, others_read: bool) -> bool {
+        self.gentle = others_read || point::others_read();
+        self.breathe();
+        self.pages.gently(self.gentle) && others_read
     }
 
     fn let_others_in(&mut self, file: &OpenFile) -> Result<(), Skip> {

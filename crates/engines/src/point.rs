@@ -1,4 +1,4 @@
-//! Instants of a move at which a test stops the process: those that all engines have, and those of a rewrite,
+//! What tests decide about a move: instants at which they stop the process: those that all engines have, and those of a rewrite,
 //! numbered as in the crash argument at the head of `rewrite/engine.rs`. Builds without debug assertions have
 //! none.
 
@@ -102,3 +102,15 @@ pub(crate) fn reached(point: Point) {
 
 #[cfg(not(debug_assertions))]
 pub(crate) fn reached(_: Point) {}
+
+/// Whether this process is to move data as beside others that read (`FRAGMEND_OTHERS_READ`): so a test of that need not be
+/// in time with a reader.
+#[cfg(debug_assertions)]
+pub(crate) fn others_read() -> bool {
+    std::env::var_os("FRAGMEND_OTHERS_READ").is_some()
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn others_read() -> bool {
+    false
+}

@@ -55,7 +55,10 @@ impl Refusing {
     }
 
     fn apply(&self, options: &[&str], stop_at: &str) -> Running {
-        let mut command = Command::new(FRAGMEND);
+        self.apply_by(Command::new(FRAGMEND), options, stop_at)
+    }
+
+    fn apply_by(&self, mut command: Command, options: &[&str], stop_at: &str) -> Running {
         command.args(["apply", "--rate", "max", "--json"]).args(options).arg(&self.plan);
         command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -166,8 +169,20 @@ fn descriptor(process: u32, path: &Path) -> OwnedFd {
 /// Pages that nobody uses are dropped before they are compared: only the cached page has a copy's bytes then.
 #[test]
 fn loop_a_refused_copy_is_not_evicted_and_goes_back() {
+    a_refused_copy_goes_back(Command::new(FRAGMEND));
+}
+
+/// Where copies are waited for little by little.
+#[test]
+fn loop_beside_readers_a_refused_copy_is_not_evicted_and_goes_back() {
+    let mut command = Command::new(FRAGMEND);
+    command.env("FRAGMEND_OTHERS_READ", "1");
+    a_refused_copy_goes_back(command);
+}
+
+fn a_refused_copy_goes_back(command: Command) {
     // In the first call.
-    const EARLY: u64 = 8 << 10;
+    const EARLY: u64 = 4 << 10;
     let disk = RefusingDisk::new(&EXT4, 128 << 20, SIZE, |file| {
         file.write_all_at(&REFUSED, EARLY).unwrap();
     });
@@ -176,7 +191,7 @@ fn loop_a_refused_copy_is_not_evicted_and_goes_back() {
     let modified = disk.path().metadata().unwrap().modified().unwrap();
     let disk = Refusing { disk, plan: plan_file };
     disk.disk.refuse_data();
-    let mut running = disk.apply(&[], "moved").wait_until(is_stopped);
+    let mut running = disk.apply_by(command, &[], "moved").wait_until(is_stopped);
     let file = descriptor(running.id(), disk.disk.path());
     let mut stops = 0;
     while running.child().try_wait().unwrap().is_none() {

@@ -127,6 +127,12 @@ pub trait Pace {
     fn now(&self) -> Duration;
     /// The longest step in bytes: its length while no other program uses the device.
     fn longest_step(&self) -> u64;
+    /// Whether other programs read from the device at present.
+    fn others_read(&self) -> bool {
+        false
+    }
+    /// From now on the engine's own steps disturb others little, or no longer do: then no pauses are due for others.
+    fn is_gentle(&mut self, _: bool) {}
     /// The next step of `rest`: from its start on, at least `least` bytes unless `rest` is shorter.
     fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange;
     /// How many bytes may move in one go, at most `most`.

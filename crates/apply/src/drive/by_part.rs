@@ -92,6 +92,8 @@ impl<M: ByPart> Drive<'_, M> {
                 moved.interrupted = true;
                 break;
             }
+            let gentle = self.mover.gently(self.pace.others_read());
+            self.pace.is_gentle(gentle);
             let part = self.pace.step(rest, least);
             let began = self.pace.now();
             let stop = self.pace.stop();

@@ -71,6 +71,11 @@ pub trait Mover {
     /// # Errors
     /// Why something is not known to be durable.
     fn drive(&mut self, job: &Job<'_, Self::File>, pace: &mut dyn Pace) -> Result<(), Skip>;
+    /// Called before each step with whether other programs read from the device. Returns whether the engine's requests are
+    /// then so small and so few at a time, and its use of the processor so short, that no pauses are needed for others.
+    fn gently(&mut self, _others_read: bool) -> bool {
+        false
+    }
     /// See [`fragmend_layout::Underway::let_others_in`].
     fn let_others_in(&mut self, _: &Self::File) -> Result<(), Skip> {
         Ok(())
@@ -182,6 +187,7 @@ struct Drive<'a, M: Mover> {
 
 impl<'a, M: Mover> Drive<'a, M> {
     fn new(mover: &'a mut M, job: &'a Job<'a, M::File>, pace: &'a mut dyn Pace) -> Self {
+        pace.is_gentle(false);
         Self { mover, job, pace, undurable: None }
     }
 

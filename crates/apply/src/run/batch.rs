@@ -4,7 +4,7 @@
 use super::Run;
 use super::tell::names_of;
 use crate::look::Ready;
-use crate::pace;
+use crate::pace::{self, Pacer};
 use crate::receipt::{Outcome, Receipt};
 use fragmend_layout::{ByteRange, Fate, Layout, Moved, Pace, Skip, SkipReason, Underway};
 use fragmend_plan::PlannedRange;
@@ -32,6 +32,14 @@ impl Pace for Batch<'_, '_> {
 
     fn longest_step(&self) -> u64 {
         self.run.options.step_bytes
+    }
+
+    fn others_read(&self) -> bool {
+        self.run.pacers.get(&self.device).is_some_and(Pacer::is_pressed)
+    }
+
+    fn is_gentle(&mut self, gentle: bool) {
+        self.run.pacer(self.device).gentle = gentle;
     }
 
     fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange {

@@ -40,6 +40,7 @@ impl Exchange {
         // The file's only durable blocks are the donor's from here on, until the copies are on the device:
         // no signal that can be deferred may end the process, and free them.
         self.undisturbed.get_or_insert_with(Undisturbed::begin);
+        self.breathe();
         let started = Instant::now();
         // Safe to crash before, in and after this line: see the head of this file.
         let outcome = move_extents(&file.fd, donor, blocks);

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 struct Unpaced<F> {
+    others_read: bool,
     began: Instant,
     stop: AtomicBool,
     meanwhile: Option<F>,
@@ -22,6 +23,10 @@ impl<F: FnOnce()> Pace for Unpaced<F> {
 
     fn longest_step(&self) -> u64 {
         u64::MAX
+    }
+
+    fn others_read(&self) -> bool {
+        self.others_read
     }
 
     fn step(&mut self, rest: ByteRange, _: u64) -> ByteRange {
@@ -57,10 +62,28 @@ pub fn relocate(
     ranges: &[ByteRange],
     meanwhile: impl FnOnce(),
 ) -> Result<Vec<Moved>, Skip> {
+    relocate_as(file, ranges, false, meanwhile)
+}
+
+/// The same as beside other programs that read from the device.
+///
+/// # Errors
+/// Nothing was staged.
+pub fn relocate_gently(file: &mut dyn Movable, ranges: &[ByteRange]) -> Result<Vec<Moved>, Skip> {
+    relocate_as(file, ranges, true, || {})
+}
+
+fn relocate_as(
+    file: &mut dyn Movable,
+    ranges: &[ByteRange],
+    others_read: bool,
+    meanwhile: impl FnOnce(),
+) -> Result<Vec<Moved>, Skip> {
     let target = |range: &ByteRange| Target { range: *range, fragments: u64::MAX, anew: false };
     let targets: Vec<Target> = ranges.iter().map(target).collect();
     let (began, stop) = (Instant::now(), AtomicBool::new(false));
-    let mut pace = Unpaced { began, stop, meanwhile: Some(meanwhile), fates: Vec::new() };
+    let meanwhile = Some(meanwhile);
+    let mut pace = Unpaced { others_read, began, stop, meanwhile, fates: Vec::new() };
     let settled = file.relocate(&targets, &Terms::default(), &mut pace)?;
     settled.durable.unwrap();
     let moved = |fate| match fate {
