@@ -46,10 +46,10 @@ const LONG_WAIT: Duration = Duration::from_millis(60);
 const SHORT_WAIT: Duration = Duration::from_millis(20);
 /// A part that lasts longer ends with its current step.
 const LONG_PART: Duration = Duration::from_millis(100);
-/// While others read, so many bytes are exchanged by a call, and written and read back at a time: what lasts longer keeps the
-/// processor from them, or the device.
+/// While others read, so many bytes are exchanged by a call: what lasts longer keeps the processor from them.
 const GENTLE_TURN: u64 = 8 << 10;
-const GENTLE_COPY: u64 = 16 << 10;
+/// And so many are read, written or read back at a time, at most: each time one request, behind which theirs wait.
+const GENTLE_REQUEST: u64 = 32 << 10;
 /// Bytes that are read between two checks whether another program waits.
 const CHUNK: u64 = 64 << 10;
 /// How long a program waits for what could end at once.

@@ -7,7 +7,6 @@
 use super::errno::skip_of;
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::cache;
-use fragmend_sys::priority;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -21,9 +20,9 @@ const LONGEST: u64 = 256 << 10;
 /// A read that lasts longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(15);
 const QUICK: Duration = Duration::from_millis(2);
-/// While others read, each page is a request of its own, one at a time. Where these last longer on average, on a device that
+/// While others read, what is brought in is one short request at a time. Where these last longer on average, on a device that
 /// seeks or is slow, a request of others would wait too long behind each.
-const QUICK_PAGE: Duration = Duration::from_micros(500);
+const QUICK_REQUEST: Duration = Duration::from_micros(500);
 /// The average is of about so many.
 const AVERAGED: u32 = 16;
 /// How often pages that do not stay are read again, and for how long: a request to end waits for that.
@@ -37,22 +36,22 @@ pub(super) struct Pages {
     scratch: Vec<u8>,
     /// Whether others read from the device.
     gentle: bool,
-    /// How long a page lasts then, on average.
-    page: Duration,
+    /// How long a request lasts then, on average.
+    request: Duration,
 }
 
 impl Default for Pages {
     fn default() -> Self {
-        Self { unit: FIRST, scratch: Vec::new(), gentle: false, page: Duration::ZERO }
+        Self { unit: FIRST, scratch: Vec::new(), gentle: false, request: Duration::ZERO }
     }
 }
 
 impl Pages {
-    /// From now on, what is brought in is read in one request per page, one at a time, or as much as is best at once. Returns
-    /// whether these pages have been quick so far.
+    /// From now on, each range that is brought in is one request, or as much is read at once as is best. Returns whether these
+    /// requests have been quick so far.
     pub fn gently(&mut self, gentle: bool) -> bool {
         self.gentle = gentle;
-        self.page <= QUICK_PAGE
+        self.request <= QUICK_REQUEST
     }
 
     /// Reads a range into `buffer`; returns how many bytes there were before the file ended.
@@ -86,16 +85,15 @@ impl Pages {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut at = range.start;
         let mut done = Ok(());
-        let most = if self.gentle { rustix::param::page_size() as u64 } else { u64::MAX };
         while at < range.end && done.is_ok() {
-            let unit = ByteRange::at(at, self.unit.min(most)).intersect(range);
+            let unit = ByteRange::at(at, if self.gentle { range.len() } else { self.unit })
+                .intersect(range);
             if !cache::is_resident(&file, unit.start..unit.end).unwrap_or(false) {
                 scratch.resize(unit.len() as usize, 0);
                 let started = Instant::now();
                 done = self.read(&file, unit, &mut scratch).map(drop);
                 if self.gentle {
-                    self.page = (self.page * (AVERAGED - 1) + started.elapsed()) / AVERAGED;
-                    priority::yield_processor();
+                    self.request = (self.request * (AVERAGED - 1) + started.elapsed()) / AVERAGED;
                 }
             }
             at = unit.end;

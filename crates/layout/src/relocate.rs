@@ -132,7 +132,7 @@ pub trait Pace {
         false
     }
     /// From now on the engine's own steps disturb others little, or no longer do: then no pauses are due for others.
-    fn is_gentle(&mut self, _: bool) {}
+    fn set_gentle(&mut self, _: bool) {}
     /// The next step of `rest`: from its start on, at least `least` bytes unless `rest` is shorter.
     fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange;
     /// How many bytes may move in one go, at most `most`.

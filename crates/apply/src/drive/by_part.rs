@@ -93,7 +93,7 @@ impl<M: ByPart> Drive<'_, M> {
                 break;
             }
             let gentle = self.mover.gently(self.pace.others_read());
-            self.pace.is_gentle(gentle);
+            self.pace.set_gentle(gentle);
             let part = self.pace.step(rest, least);
             let began = self.pace.now();
             let stop = self.pace.stop();

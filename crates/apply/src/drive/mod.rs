@@ -187,7 +187,7 @@ struct Drive<'a, M: Mover> {
 
 impl<'a, M: Mover> Drive<'a, M> {
     fn new(mover: &'a mut M, job: &'a Job<'a, M::File>, pace: &'a mut dyn Pace) -> Self {
-        pace.is_gentle(false);
+        pace.set_gentle(false);
         Self { mover, job, pace, undurable: None }
     }
 

@@ -38,7 +38,7 @@ impl Pace for Batch<'_, '_> {
         self.run.pacers.get(&self.device).is_some_and(Pacer::is_pressed)
     }
 
-    fn is_gentle(&mut self, gentle: bool) {
+    fn set_gentle(&mut self, gentle: bool) {
         self.run.pacer(self.device).gentle = gentle;
     }
 

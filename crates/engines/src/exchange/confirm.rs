@@ -1,6 +1,6 @@
 //! What is waited for after blocks have changed places: the copies are on the device, and are what they should be.
 
-use super::{Exchange, GENTLE_COPY, LONG_WAIT, LONGEST_STEP, SHORT_WAIT, SHORTEST_STEP};
+use super::{Exchange, GENTLE_REQUEST, LONG_WAIT, LONGEST_STEP, SHORT_WAIT, SHORTEST_STEP};
 use crate::donor::Stage;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
@@ -16,7 +16,7 @@ impl Exchange {
     pub(super) fn confirm(&mut self, file: &OpenFile) -> Option<Skip> {
         let started = Instant::now();
         let (mut wrong, mut alike) = (None, Vec::new());
-        let most = if self.gentle { GENTLE_COPY.max(file.block) } else { LONGEST_STEP };
+        let most = if self.gentle { GENTLE_REQUEST.max(file.block) } else { LONGEST_STEP };
         let in_flight = self.in_flight.all().into_iter();
         let copies = in_flight.flat_map(|(index, copy)| copy.steps(most).map(move |c| (index, c)));
         for (index, range) in copies {

@@ -1,11 +1,12 @@
 //! What is dropped and read before blocks change places: the kernel exchanges single pages that are in the page
 //! cache quickest.
 
-use super::{CHUNK, Exchange, LONG_PART};
+use super::{CHUNK, Exchange, GENTLE_REQUEST, LONG_PART};
 use crate::Mover;
 use crate::bytes::read_at;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
+use fragmend_apply::drive::File;
 use fragmend_layout::{ByteRange, Skip};
 use fragmend_sys::cache;
 use fragmend_sys::same::Same;
@@ -80,8 +81,21 @@ impl Exchange {
 
     /// Reads a part into the page cache and waits for it. Best effort: if it fails, the exchange reads for
     /// itself.
+    ///
+    /// While others read, it reads little at a time, and never across a break: each time one request.
     pub(super) fn bring_in(&mut self, file: &OpenFile, part: ByteRange) {
-        let _ = self.pages.bring_in(&file.fd, part);
+        let layout = if self.gentle { file.layout(part).ok() } else { None };
+        let pieces = layout.map_or_else(
+            || vec![part],
+            |layout| {
+                let ranges = layout.fragments_within(part).map(|fragment| fragment.range);
+                ranges.flat_map(|range| range.steps(GENTLE_REQUEST)).collect()
+            },
+        );
+        for piece in pieces {
+            let _ = self.pages.bring_in(&file.fd, piece);
+            self.breathe();
+        }
         self.scratch.resize(part.len() as usize, 0);
         // Also pages whose read is in flight.
         let _ = read_at(&file.fd, &mut self.scratch, part.start);

@@ -32,7 +32,7 @@ const UNDISTURBED: Duration = Duration::from_secs(5);
 const MOST: f64 = 1.5;
 
 /// And the run so many times as long as that of e4defrag.
-const MOST_TIME: f64 = 2.5;
+const MOST_TIME: f64 = 1.0;
 
 /// The rows.
 const NAMES: [&str; 3] = ["undisturbed", "beside e4defrag", "beside fragmend gain"];
