@@ -5,7 +5,7 @@
 //! its files are on that device, and at no other time ([`Pacer::begin`]). While no other program reads, there are no
 //! pauses. While others read, there are two ways not to be in theirs:
 //!
-//! - an engine is gentle ([`Mover::gently`](crate::drive::Mover::gently)): it has one small request in flight at a time and
+//! - an engine is gentle ([`Mover::gently`](crate::drive::Mover::gently)): it has one or two small requests in flight at a time and
 //!   lets others have the processor in between. So a request of others waits for one short request at most, however long the
 //!   step is, and pauses would make the run longer for nothing;
 //! - any other engine, and a gentle one on a device that is slow: steps are short, so that a request that arrives in between waits

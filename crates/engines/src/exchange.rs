@@ -50,6 +50,9 @@ const LONG_PART: Duration = Duration::from_millis(100);
 const GENTLE_TURN: u64 = 8 << 10;
 /// And so many are read, written or read back at a time, at most: each time one request, behind which theirs wait.
 const GENTLE_REQUEST: u64 = 32 << 10;
+/// Two reads that are no longer together may be in flight at a time: with one at a time, a file in many extents would take a
+/// third longer than `e4defrag` needs for it.
+const GENTLE_PAIR: u64 = 16 << 10;
 /// Bytes that are read between two checks whether another program waits.
 const CHUNK: u64 = 64 << 10;
 /// How long a program waits for what could end at once.

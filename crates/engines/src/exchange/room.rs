@@ -1,7 +1,7 @@
 //! What is dropped and read before blocks change places: the kernel exchanges single pages that are in the page
 //! cache quickest.
 
-use super::{CHUNK, Exchange, GENTLE_REQUEST, LONG_PART};
+use super::{CHUNK, Exchange, GENTLE_PAIR, GENTLE_REQUEST, LONG_PART};
 use crate::Mover;
 use crate::bytes::read_at;
 use crate::errno::skip_of;
@@ -10,6 +10,8 @@ use fragmend_apply::drive::File;
 use fragmend_layout::{ByteRange, Skip};
 use fragmend_sys::cache;
 use fragmend_sys::same::Same;
+use rustix::fs::{Advice, fadvise};
+use std::num::NonZeroU64;
 use std::time::Instant;
 
 impl Exchange {
@@ -82,7 +84,7 @@ impl Exchange {
     /// Reads a part into the page cache and waits for it. Best effort: if it fails, the exchange reads for
     /// itself.
     ///
-    /// While others read, it reads little at a time, and never across a break: each time one request.
+    /// While others read, it reads little at a time, and never across a break: each time one request, or two small ones.
     pub(super) fn bring_in(&mut self, file: &OpenFile, part: ByteRange) {
         let layout = if self.gentle { file.layout(part).ok() } else { None };
         let pieces = layout.map_or_else(
@@ -92,9 +94,18 @@ impl Exchange {
                 ranges.flat_map(|range| range.steps(GENTLE_REQUEST)).collect()
             },
         );
-        for piece in pieces {
-            let _ = self.pages.bring_in(&file.fd, piece);
-            self.breathe();
+        for pair in pieces.chunks(2) {
+            if let [first, second] = pair
+                && first.len() + second.len() <= GENTLE_PAIR
+            {
+                // In flight while the first one is waited for.
+                let (at, len) = (second.start, NonZeroU64::new(second.len()));
+                let _ = fadvise(&file.fd, at, len, Advice::WillNeed);
+            }
+            for piece in pair {
+                let _ = self.pages.bring_in(&file.fd, *piece);
+                self.breathe();
+            }
         }
         self.scratch.resize(part.len() as usize, 0);
         // Also pages whose read is in flight.
