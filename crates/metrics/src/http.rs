@@ -1,8 +1,11 @@
 //! The text over HTTP/1.1: `GET /metrics`, and nothing else.
 //!
-//! One thread without privileges, a request for each connection, a handful of connections at a time, and limits on all that a
+//! One thread without privileges, a request for each connection, a limited number of connections at a time, and limits on all that a
 //! client could make long: what a client does neither stops the daemon nor costs it memory. Nothing that a client sends is
 //! kept, shown or executed.
+//!
+//! A whole request is answered at once, so a connection that lasts is one whose client is silent or slow. The oldest one is closed
+//! for a new one, so that no number of such clients keeps another one waiting.
 
 use crate::text::{MEDIA_TYPE, Text};
 use fragmend_sys::capabilities::{self, Capabilities};
@@ -13,17 +16,20 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use std::{io, thread};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::select;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time; further ones wait in the kernel's queue.
-const MOST_CONNECTIONS: usize = 8;
+/// Connections at a time.
+const MOST_CONNECTIONS: usize = 64;
 /// The longest that a connection lasts, from its first byte to the last of the answer.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(5);
 /// How long no connection is accepted after one could not be, for want of descriptors, for example.
@@ -99,6 +105,24 @@ impl Server {
         Ok(Self { at, text, _alive: alive })
     }
 
+    /// Checks that it could listen at `at`, where perhaps one does already; nobody is kept from listening there meanwhile.
+    ///
+    /// # Errors
+    /// [`ServeError::Address`].
+    pub fn check(at: SocketAddr) -> Result<(), ServeError> {
+        let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let bind = |socket: TcpSocket| {
+            socket.set_reuseaddr(true)?;
+            socket.bind(at)
+        };
+        match socket.and_then(bind) {
+            Err(source) if source.kind() != io::ErrorKind::AddrInUse => {
+                Err(ServeError::Address { at, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.at
@@ -111,30 +135,36 @@ impl Server {
 }
 
 async fn serve(listener: tokio::net::TcpListener, text: Arc<Mutex<Text>>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
-        let text = Arc::clone(&text);
-        tokio::spawn(async move {
-            let answer = service_fn(move |request| {
-                let answer = answer(&request, &text);
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            let connection = http1::Builder::new()
-                .keep_alive(false)
-                .max_buf_size(BUFFER)
-                .max_headers(MOST_HEADERS)
-                .serve_connection(TokioIo::new(stream), answer);
-            // A client that breaks the protocol, leaves, or is too slow is no failure of the daemon.
-            let _ = timeout(LONGEST_CONNECTION, connection).await;
-            drop(place);
-        });
+        open.retain(|connection| !connection.is_finished());
+        if open.len() == MOST_CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        open.push_back(tokio::spawn(answer_one(stream, Arc::clone(&text))).abort_handle());
+        // What has come in on the others is read before there is one more.
+        yield_now().await;
     }
+}
+
+async fn answer_one(stream: TcpStream, text: Arc<Mutex<Text>>) {
+    let answer = service_fn(move |request| {
+        let answer = answer(&request, &text);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(BUFFER)
+        .max_headers(MOST_HEADERS)
+        .serve_connection(TokioIo::new(stream), answer);
+    // A client that breaks the protocol, leaves, or is too slow is no failure of the daemon.
+    let _ = timeout(LONGEST_CONNECTION, connection).await;
 }
 
 fn answer(request: &Request<Incoming>, text: &Mutex<Text>) -> Response<Full<Bytes>> {

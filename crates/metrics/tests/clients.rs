@@ -1,6 +1,7 @@
 //! Clients of the server, polite and hostile: each is answered, or left after a few seconds, and no other waits longer for it.
 
 use fragmend_metrics::{Server, Text};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,6 +13,11 @@ const SERVED: &str = "a 1\n# EOF\n";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The least number of clients that are served side by side.
 const SIDE_BY_SIDE: usize = 8;
+/// Connections that ask for nothing whole.
+const HALF_OPEN: usize = 200;
+const SCRAPES: usize = 10;
+/// Less than the five seconds after which a silent client is left.
+const SOON: Duration = Duration::from_secs(4);
 
 fn server() -> Server {
     let text = Text { open: SERVED.into(), plain: String::new() };
@@ -107,6 +113,34 @@ fn silent_and_slow_clients_are_left_and_others_are_served() {
     rest(slow);
 }
 
+#[test]
+fn a_scrape_is_served_at_once_while_two_hundred_connections_are_half_open() {
+    let server = server();
+    let at = server.address();
+    let half_open = |n: usize| {
+        let mut stream = connect(at);
+        // Some say nothing, and some begin a request.
+        if n % 2 == 1 {
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").unwrap();
+        }
+        stream
+    };
+    let opened = Instant::now();
+    let mut open: VecDeque<TcpStream> = (0..HALF_OPEN).map(half_open).collect();
+    // Those that are too many are closed, and not only when their time is over.
+    assert_eq!(open.pop_front().map(rest).as_deref(), Some(""));
+    assert!(opened.elapsed() < SOON, "{:?}", opened.elapsed());
+    open.push_back(half_open(HALF_OPEN));
+    for n in 0..SCRAPES {
+        let began = Instant::now();
+        assert!(ask(at, "GET /metrics").ends_with(SERVED));
+        assert!(began.elapsed() < SOON, "scrape {n}: {:?}", began.elapsed());
+        // One that is closed is replaced.
+        open.rotate_left(1);
+        open[HALF_OPEN - 1] = half_open(n);
+    }
+}
+
 /// The names of this process's threads, and their effective capabilities.
 fn threads() -> Vec<(String, String)> {
     let status = |path: std::path::PathBuf| {
@@ -143,4 +177,10 @@ fn an_address_that_is_in_use_is_named() {
     let at = server.address();
     let error = Server::start(at, Text::default()).unwrap_err();
     assert!(error.to_string().contains(&at.to_string()), "{error}");
+    // To a check that is no error: it may be the daemon that is to be given another policy.
+    Server::check(at).unwrap();
+    let elsewhere = SocketAddr::from(([192, 0, 2, 1], 9796));
+    let errors = [Server::check(elsewhere), Server::start(elsewhere, Text::default()).map(drop)]
+        .map(|refused| refused.unwrap_err().to_string());
+    assert!(errors.iter().all(|e| e.contains("192.0.2.1:9796")), "{errors:?}");
 }
