@@ -1,7 +1,7 @@
-//! Ctrl-C, SIGTERM and SIGHUP. The first signal requests that the running verb ends at its next safe point. A
-//! later one ends the process at once, unless a range would be left half written. So does the first, if the
-//! verb waits for another program (one that has to permit an open, and does not answer) and nothing has been
-//! started.
+//! Ctrl-C, SIGTERM and SIGHUP, and for a verb that holds the terminal all others that would end it. The first signal
+//! requests that the running verb ends at its next safe point. A later one ends the process at once, unless a range
+//! would be left half written. So does the first, if the verb waits for another program (one that has to permit an
+//! open, and does not answer) and nothing has been started.
 //!
 //! A thread of its own receives them: the kernel runs no handler in a thread that waits like that.
 
@@ -37,12 +37,29 @@ pub fn flag() -> &'static AtomicBool {
 /// # Errors
 /// The kernel refuses the handler.
 pub fn install() -> anyhow::Result<&'static AtomicBool> {
+    let mut handled = vec![SIGINT, SIGTERM];
+    handled.extend((!signals::is_ignored(SIGHUP)).then_some(SIGHUP));
+    handle(handled)
+}
+
+/// As [`install`], for a verb that must set something right before it ends, whatever ends it: each signal that would end the process
+/// requests the same as SIGTERM.
+///
+/// # Errors
+/// The kernel refuses the handler.
+pub fn install_for_all() -> anyhow::Result<&'static AtomicBool> {
+    let mut handled = signals::ending();
+    handled.extend([SIGINT, SIGTERM]);
+    handled.sort_unstable();
+    handled.dedup();
+    handle(handled)
+}
+
+fn handle(handled: Vec<i32>) -> anyhow::Result<&'static AtomicBool> {
     if let Some(flag) = FLAG.get() {
         return Ok(flag);
     }
     let asked = FLAG.get_or_init(Arc::default);
-    let mut handled = vec![SIGINT, SIGTERM];
-    handled.extend((!signals::is_ignored(SIGHUP)).then_some(SIGHUP));
     for signal in &handled {
         flag::register(*signal, Arc::clone(asked))?;
     }

@@ -163,7 +163,7 @@ fn loop_the_terminal_is_as_before_whatever_ends_it() {
     let modes = terminal.modes();
     let press = |key| terminal.press(key);
     let send = |number| signal(&path, number);
-    let ends: [(&str, &dyn Fn(), bool); 8] = [
+    let ends: [(&str, &dyn Fn(), bool); 11] = [
         ("q", &|| press("q"), false),
         ("q", &|| press("q"), true),
         ("Ctrl-C", &|| press("C-c"), false),
@@ -172,6 +172,9 @@ fn loop_the_terminal_is_as_before_whatever_ends_it() {
         ("SIGHUP", &|| send(Signal::HUP), false),
         ("SIGHUP", &|| send(Signal::HUP), true),
         ("SIGINT", &|| send(Signal::INT), false),
+        ("SIGQUIT", &|| send(Signal::QUIT), false),
+        ("SIGQUIT", &|| send(Signal::QUIT), true),
+        ("SIGALRM", &|| send(Signal::ALARM), true),
     ];
     for (name, end, moving) in ends {
         busy.watched_in(&terminal, "--force --policy fragpicker --rate 1M");

@@ -40,6 +40,13 @@ const DEADLY: [i32; 18] = [
 /// background process.
 const STOPPING: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
+/// The signals that end this process by default and can be handled: not those that it ignores, nor its own faults (`SIGSEGV` and the
+/// like).
+pub fn ending() -> Vec<i32> {
+    let ends = |signal: &i32| !STOPPING.contains(signal) && !is_ignored(*signal);
+    DEADLY.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).filter(ends).collect()
+}
+
 /// The signals that the handler has noted, as a bit set.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 

@@ -72,7 +72,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let options = args.pace.options(args.sharing, false);
     let path = fragmend_pipeline::absolute(std::slice::from_ref(&args.path))?.swap_remove(0);
     let device = fragmend_pipeline::device(&path)?;
-    let stop = interrupt::install()?;
+    let stop = interrupt::install_for_all()?;
 
     let (send, changes) = channel();
     let bytes = human(device.total_bytes as f64, Unit::Bytes);

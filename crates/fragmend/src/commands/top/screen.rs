@@ -1,5 +1,6 @@
 //! The terminal: raw mode, the alternate screen, keys and frames. However the verb ends, by a key, an error, a panic, a signal
-//! or the loss of the terminal, it is left as it was found; only what ends a process at once (SIGKILL) leaves it as it is.
+//! or the loss of the terminal, it is left as it was found; only what ends a process at once (SIGKILL, a fault of its own like
+//! SIGSEGV) leaves it as it is.
 //!
 //! Bytes are written only as far as the terminal accepts them: one that is stopped, or whose network is slow, delays frames
 //! and nothing else.
