@@ -1,7 +1,7 @@
 //! The daemon's metrics as an operator has them: a real Prometheus scrapes the daemon, its promtool checks the text, the
 //! alert rules and their tests, and the dashboard shows only what there is.
 
-use fragmend_testbed::file_system::EXT4;
+use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Running, finish, free_address, run};
@@ -64,14 +64,19 @@ struct Watched {
 
 impl Watched {
     fn start() -> Self {
-        let image = Image::of(&EXT4, 320 << 20);
+        Self::with(&EXT4, "")
+    }
+
+    /// The same with more of a policy.
+    fn with(file_system: &'static FileSystem, more: &str) -> Self {
+        let image = Image::of(file_system, 320 << 20);
         image.set_queue("rotational", "1");
         let path = image.path().join("file");
         interleaved(&path, 8 << 20, &[4096, 65536], true).unwrap();
         image.sync();
         let at = free_address();
         let policy = format!(
-            "paths = [\"{}\"]\nmetrics.listen = \"{at}\"\nmetrics.textfile = \"{}\"\n[recording]\nwindow = \"2s\"\nevery = \"3s\"\noverhead_percent = 100\n[planning]\nevery = \"3s\"\n",
+            "paths = [\"{}\"]\nmetrics.listen = \"{at}\"\nmetrics.textfile = \"{}\"\n[recording]\nwindow = \"2s\"\nevery = \"3s\"\noverhead_percent = 100\n[planning]\nevery = \"3s\"\n{more}",
             image.path().display(),
             image.scratch().join("fragmend.prom").display(),
         );
@@ -160,6 +165,32 @@ fn loop_the_text_is_what_promtool_dashboard_and_alerts_expect() {
 
     let file = fs::read_to_string(written).unwrap();
     assert_eq!(self::names(&file), names);
+    watched.end();
+}
+
+/// A move that lasts is in the figures from its begin: what it may write at most is not left of the budget.
+#[test]
+fn loop_a_move_is_debited_in_the_figures_while_it_lasts() {
+    let more = "[budget]\nbytes_per_day = \"1G\"\n[yield]\nrate = \"1M\"\nio_pressure_percent = 100\n[[rule]]\nmode = \"move\"\nmin_gain_s_per_gib = 0\n";
+    let watched = Watched::with(&XFS, more);
+    let budget = (1u64 << 30) as f64;
+    let text = wait_until("something moves", || {
+        let text = watched.planned();
+        (value(&text, "fragmend_budget_left_bytes") < budget).then_some(text)
+    });
+    assert_eq!(value(&text, "fragmend_moves_total"), 0.0, "it has not ended: {text}");
+    assert_eq!(value(&text, "fragmend_written_bytes_total"), 0.0, "{text}");
+    assert_eq!(value(&text, "fragmend_queued_batches"), 0.0, "it is not queued any more: {text}");
+    // All of the file there and back, and a MiB of metadata.
+    let held = budget - value(&text, "fragmend_budget_left_bytes");
+    assert!(held > 9e6 && held <= (2.0 * 8.0 + 1.0) * 1024.0 * 1024.0, "{held}");
+    let settled = wait_until("it has ended", || {
+        let text = watched.text();
+        (value(&text, "fragmend_moves_total") > 0.0).then_some(text)
+    });
+    let left = value(&settled, "fragmend_budget_left_bytes");
+    assert_eq!(left, budget - value(&settled, "fragmend_written_bytes_total"), "{settled}");
+    assert!(budget - left < held, "{settled}");
     watched.end();
 }
 
