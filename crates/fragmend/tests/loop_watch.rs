@@ -13,9 +13,9 @@ use fragmend_testbed::sqlite::Shell;
 use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -35,6 +35,15 @@ io_pressure_percent = 100
 mode = \"move\"
 min_gain_s_per_gib = 0
 ";
+
+/// A user who has no privileges.
+const USER: u32 = 65534;
+/// Btrfs that keeps two copies of data.
+static BTRFS_TWICE: FileSystem = FileSystem {
+    name: "btrfs-twice",
+    make: &["mkfs.btrfs", "-q", "-f", "-d", "dup", "-m", "dup"],
+    ..BTRFS
+};
 
 fn image(file_system: &'static FileSystem) -> (Image, PathBuf) {
     let image = Image::of(file_system, 320 << 20);
@@ -186,6 +195,140 @@ fn loop_without_a_rule_it_advises() {
     assert_eq!(advice.len(), 1, "{events:?}");
     assert_eq!(advice[0]["path"].as_str(), file.to_str());
     assert_eq!(extents(&file), fragmented);
+}
+
+/// What another user makes of a watched path is not followed: neither at the start, nor later.
+#[test]
+fn loop_another_users_link_leads_the_daemon_nowhere() {
+    let (image, file) = image(&EXT4);
+    let (theirs, link) = (image.scratch().join("theirs"), image.scratch().join("theirs/data"));
+    fs::create_dir(&theirs).unwrap();
+    symlink(image.path(), &link).unwrap();
+    let watched = policy(&image, "");
+    let text = fs::read_to_string(&watched).unwrap();
+    let at = |path: &Path| format!("[\"{}\"]", path.display());
+    fs::write(&watched, text.replace(&at(image.path()), &at(&link))).unwrap();
+    let check =
+        || finish(Command::new(FRAGMEND).args(["watch", "--check", "--policy"]).arg(&watched));
+    // Root's own link, where nobody else can replace it.
+    check().expect(&[0]);
+    for path in [&theirs, &link] {
+        lchown(path, Some(USER), None).unwrap();
+        for said in [check(), finish(watch(&image, &watched).arg("--once"))] {
+            assert!(
+                said.stderr.contains("a symbolic link that another user may change"),
+                "{said:?}"
+            );
+            assert_eq!(
+                (said.status.code(), said.stderr.trim_end().lines().count()),
+                (Some(8), 1),
+                "{said:?}"
+            );
+        }
+        lchown(path, Some(0), None).unwrap();
+    }
+    // A directory of theirs, which becomes a link while the daemon waits. What is watched besides is watched still.
+    let beside = image.scratch().join("beside");
+    fs::create_dir(&beside).unwrap();
+    let both = format!("[\"{}\", \"{}\"]", link.display(), beside.display());
+    fs::write(&watched, text.replace(&at(image.path()), &both)).unwrap();
+    fs::remove_file(&link).unwrap();
+    fs::create_dir(&link).unwrap();
+    lchown(&theirs, Some(USER), None).unwrap();
+    let _reader = Reader::start(&file, 128 << 10, Duration::from_millis(1), 1);
+    let running =
+        Running::start(&mut watch(&image, &watched)).wait_until_it_says("recorded 0 accesses");
+    fs::remove_dir(&link).unwrap();
+    symlink(image.path(), &link).unwrap();
+    // Some periods.
+    std::thread::sleep(Duration::from_secs(8));
+    running.signal(Signal::TERM);
+    let said = running.wait();
+    let lines: Vec<&str> = said.stderr.lines().collect();
+    let failed = lines.iter().rposition(|line| {
+        line.contains("failed: watching ") && line.contains("another user may change")
+    });
+    let failed = failed.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(lines[failed + 1].contains("recorded 0 accesses"), "{said:?}");
+    let recorded = |line: &&&str| line.contains("recorded ") && !line.contains("recorded 0 ");
+    assert_eq!(lines.iter().filter(recorded).count(), 0, "{said:?}");
+}
+
+#[test]
+fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
+    let (image, _) = image(&EXT4);
+    let watched = policy(&image, "");
+    let text = fs::read_to_string(&watched).unwrap();
+    let pipe = image.scratch().join("pipe");
+    fs::write(image.scratch().join("other"), "").unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    for (path, more, why) in [
+        (image.path().join("gone"), "", "No such file or directory"),
+        (pipe, "", "neither a directory nor a regular file"),
+        ("/proc/sys".into(), "", "it is on no block device"),
+        ("/proc/sys".into(), MOVE, "it is on no block device"),
+    ] {
+        let mine = text.replace(image.path().to_str().unwrap(), path.to_str().unwrap());
+        fs::write(&watched, mine + more).unwrap();
+        let mut check = Command::new(FRAGMEND);
+        let said = finish(check.args(["watch", "--check", "--policy"]).arg(&watched));
+        let started = finish(watch(&image, &watched).arg("--once"));
+        assert!(
+            said.stderr.contains(path.to_str().unwrap()) && said.stderr.contains(why),
+            "{said:?}"
+        );
+        assert_eq!(said.stderr, started.stderr);
+        assert_eq!([said.status.code(), started.status.code()], [Some(8); 2]);
+        let said = finish(check.arg("--json"));
+        let said: Value = serde_json::from_str(&said.expect(&[8])).unwrap();
+        assert!(said["error"].as_str().is_some_and(|error| error.contains(why)), "{said}");
+    }
+}
+
+/// Every user may ask, and is told what was not looked at.
+#[test]
+fn loop_a_check_without_root_says_what_it_has_not_seen() {
+    let (image, file) = image(&EXT4);
+    let program = image.scratch().join("program");
+    fs::copy(FRAGMEND, &program).unwrap();
+    let (hidden, open) = (image.path().join("hidden"), image.scratch().join("open.toml"));
+    fs::create_dir(&hidden).unwrap();
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    mode(&program, 0o755);
+    mode(&hidden, 0o700);
+    mode(image.scratch(), 0o755);
+    for (path, more, code, why) in [
+        (hidden.join("file"), "", 0, "only root can see whether it can be watched"),
+        (file.clone(), MOVE, 0, "whether data can be moved there only root can see"),
+        (image.path().join("gone"), "", 8, "No such file or directory"),
+    ] {
+        let text = format!("paths = [\"{}\"]\n{more}", path.display());
+        fs::write(&open, text).unwrap();
+        let mut check = Command::new("setpriv");
+        check.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        let said = finish(check.args(["watch", "--check", "--policy"]).arg(&open));
+        assert!(said.stderr.contains(why) && said.status.code() == Some(code), "{said:?}");
+    }
+}
+
+/// What a file system keeps twice the device is written twice.
+#[test]
+fn loop_the_budget_counts_each_copy() {
+    let (image, file) = image(&BTRFS_TWICE);
+    let before = places(&file);
+    let events = once(&image, &policy(&image, MOVE), &file);
+    let relocated = before.iter().zip(places(&file)).filter(|(was, is)| *was != is).count();
+    let relocated = relocated as u64 * BLOCK;
+    let moved = of_kind(&events, "moved");
+    let written: u64 = moved.iter().map(|m| m["written_bytes"].as_u64().unwrap()).sum();
+    assert!(relocated > 0 && written >= 2 * relocated, "{written} of {relocated}: {events:?}");
+    tell_of_the_same_moves(&image, &events, relocated);
+    // Three times what is moved would do for one copy, and is too little for two.
+    let (image, file) = self::image(&BTRFS_TWICE);
+    let events = once(&image, &policy(&image, &MOVE.replace("1G", "24M")), &file);
+    let queued = of_kind(&events, "planned")[0]["queued_bytes"].as_u64().unwrap();
+    assert!(queued <= 6 << 20, "{queued}: {events:?}");
 }
 
 #[test]

@@ -37,5 +37,5 @@ pub use fragmend_apply::{Listener, Summary};
 pub use fragmend_plan::{
     Plan, Survey, make as plan, with_curve as plan_with_curve, with_losses as plan_with_losses,
 };
-pub use record::{Recording, record, rolling};
+pub use record::{Recording, can_record, record, rolling};
 pub use survey::{absolute, device, survey};

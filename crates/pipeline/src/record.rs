@@ -2,6 +2,9 @@
 
 use crate::survey::{self, MOST_ORDERED};
 use crate::{Error, Event, Observer};
+use fragmend_engines::engine;
+use fragmend_layout::printable_path;
+use fragmend_sys::mounts;
 use fragmend_sys::output::{self, Audience, Output};
 use fragmend_trace::record::{Options, Rolled, Rolling, Summary};
 use fragmend_trace::{Existing, Filter, Op, Order, Trace, TraceError};
@@ -10,6 +13,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// Checks that files below `paths` can be recorded and planned for, as far as that takes no privilege.
+///
+/// # Errors
+/// The first path that does not exist, or is nothing that can be watched; [`Error::Unsupported`] for one on whose file system nothing
+/// is ever planned.
+pub fn can_record(paths: &[PathBuf]) -> Result<(), Error> {
+    fragmend_trace::record::check(&Options::new("the trace", paths.to_vec()))?;
+    for path in paths {
+        let mount = mounts::of_path(path).map_err(Error::at(path))?;
+        let path = || printable_path(path).to_string();
+        engine::local(&mount).map_err(|why| Error::Unsupported { path: path(), why })?;
+    }
+    Ok(())
+}
 
 /// Records until the duration is over or `stop` is set, whichever comes first.
 ///

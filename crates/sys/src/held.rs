@@ -15,7 +15,7 @@ pub fn is_ours(stat: &Stat) -> bool {
 }
 
 /// Whether no other user can rename what is ours in a directory.
-fn holds_what_is_ours(stat: &Stat) -> bool {
+pub(crate) fn holds_what_is_ours(stat: &Stat) -> bool {
     const STICKY: u32 = 0o1000;
     (is_ours(stat) || stat.st_uid == 0) && (stat.st_mode & 0o022 == 0 || stat.st_mode & STICKY != 0)
 }

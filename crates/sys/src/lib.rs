@@ -46,7 +46,7 @@
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`output`] | output files: complete or absent, never written through a link |
 //! | [`input`] | regular files opened for reading, without blocking |
-//! | [`directory`] | a directory opened for output, without following other users' links |
+//! | [`directory`] | a directory opened for output, or a path resolved, without following other users' links |
 //! | [`kind`] | names of file types, for messages |
 //! | [`same`] | whether page cache and device hold the same bytes (`O_DIRECT`) |
 //! | [`session`] | identities of the boot, a mount and a disk (`statx(2)`, sysfs) |

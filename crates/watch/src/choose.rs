@@ -61,16 +61,17 @@ pub fn plans(
     by_rule.into_iter().map(plan).collect()
 }
 
-/// The most bytes that moving `ranges` can write.
-pub fn most_written(ranges: &[ByteRange]) -> u64 {
+/// The most bytes that moving `ranges` can write to a device that is written each byte so many times (`copies`).
+pub fn most_written(ranges: &[ByteRange], copies: u64) -> u64 {
     let bytes = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.len()));
-    bytes.saturating_mul(WRITTEN_TWICE).saturating_add(BESIDE)
+    bytes.saturating_mul(WRITTEN_TWICE).saturating_add(BESIDE).saturating_mul(copies)
 }
 
-/// A file's planned ranges, cut into batches that can be written within a budget; and the bytes of ranges that are
-/// longer than that.
-pub fn batches(file: &PlannedFile, budget_bytes: u64) -> (Vec<PlannedFile>, u64) {
-    let longest = (budget_bytes.saturating_sub(BESIDE) / WRITTEN_TWICE).min(LONGEST);
+/// A file's planned ranges, cut into batches that can be written within a budget, each byte `copies` times; and the bytes of ranges
+/// that are longer than that.
+pub fn batches(file: &PlannedFile, budget_bytes: u64, copies: u64) -> (Vec<PlannedFile>, u64) {
+    let once = budget_bytes / copies.max(1);
+    let longest = (once.saturating_sub(BESIDE) / WRITTEN_TWICE).min(LONGEST);
     let (mut batches, mut too_long, mut bytes) = (Vec::<PlannedFile>::new(), 0, 0);
     for range in &file.ranges {
         if range.length > longest {
@@ -135,15 +136,16 @@ mod tests {
         const MIB: u64 = 1 << 20;
         for budget in [0, MIB, 3 * MIB, 16 * MIB, 17 * MIB, 100 * MIB, 4096 * MIB] {
             let file = file(&[8 * MIB, MIB, 4096, 8 * MIB, 3 * MIB, 200 * MIB, 100 * MIB]);
-            let (batches, too_long) = batches(&file, budget);
-            let all: Vec<_> = batches.iter().flat_map(ranges).collect();
-            assert!(
-                batches.iter().all(|b| !b.ranges.is_empty() && most_written(&ranges(b)) <= budget)
-            );
-            assert_eq!(all.iter().map(|r| r.len()).sum::<u64>() + too_long, file.size);
-            assert!(all.is_sorted());
+            for copies in 1..=4 {
+                let (batches, too_long) = batches(&file, budget, copies);
+                let all: Vec<_> = batches.iter().flat_map(ranges).collect();
+                let fits = |b: &PlannedFile| most_written(&ranges(b), copies) <= budget;
+                assert!(batches.iter().all(|b| !b.ranges.is_empty() && fits(b)));
+                assert_eq!(all.iter().map(|r| r.len()).sum::<u64>() + too_long, file.size);
+                assert!(all.is_sorted());
+            }
         }
         // What fits is moved at once: some files cannot be moved in parts.
-        assert_eq!(batches(&file(&[8 << 20, 8 << 20]), 40 << 20).0.len(), 1);
+        assert_eq!(batches(&file(&[8 << 20, 8 << 20]), 40 << 20, 1).0.len(), 1);
     }
 }

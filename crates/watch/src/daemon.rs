@@ -55,7 +55,16 @@ struct Batch {
     file: FileKey,
     path: PathText,
     ranges: Vec<ByteRange>,
+    /// How many bytes the device is written for each.
+    copies: u64,
     plan: Plan,
+}
+
+impl Batch {
+    /// The most bytes that it can write.
+    fn most_written(&self) -> u64 {
+        most_written(&self.ranges, self.copies)
+    }
 }
 
 /// The latest recording.
@@ -194,7 +203,7 @@ impl<'a, W: World> Daemon<'a, W> {
     fn known(&self, now: Time, control: &Control) -> Result<Known, WatchError> {
         Ok(Known {
             stop: control.stop.load(Ordering::Relaxed),
-            next_batch: self.queue.front().map(|batch| most_written(&batch.ranges)),
+            next_batch: self.queue.front().map(Batch::most_written),
             budget_left: self.store.budget_left(self.budget_bytes().unwrap_or(0), now)?,
             io_pressure_percent: self.world.io_pressure_percent(),
         })
@@ -213,6 +222,8 @@ impl<'a, W: World> Daemon<'a, W> {
                 self.status.accesses += accesses;
                 self.status.accesses_lost += lost;
                 self.evidence = Some(Evidence { id, activity: recorded.activity });
+                let left_out = recorded.left_out.into_iter();
+                left_out.for_each(|why| self.has_failed(format!("watching {why}")));
                 (self.tell)(Event::Recorded { accesses, lost });
             }
             Err(error) => self.failed("recording", &error),
@@ -223,13 +234,14 @@ impl<'a, W: World> Daemon<'a, W> {
     /// Moves the first batch of the queue.
     fn carry_out(&mut self, control: &Control) -> Result<(), WatchError> {
         let Some(batch) = self.queue.pop_front() else { return Ok(()) };
-        let Batch { evidence, file, path, ranges, plan } = batch;
+        let most_bytes = batch.most_written();
+        let Batch { evidence, file, path, ranges, copies, plan } = batch;
         let claim = Claim {
             evidence,
             file: &file,
             path: &path,
             ranges: &ranges,
-            most_bytes: most_written(&ranges),
+            most_bytes,
             budget_bytes: self.budget_bytes().unwrap_or(0),
         };
         let id = match self.store.begin_move(&claim, self.world.now())? {
@@ -254,6 +266,8 @@ impl<'a, W: World> Daemon<'a, W> {
             }
         };
         let Applied { written_bytes, moved, left_alone, stopped, failed } = applied;
+        // What the budget limits is what the device is written.
+        let written_bytes = written_bytes.saturating_mul(copies);
         let outcome = match (failed, stopped) {
             (true, _) => Outcome::Failed,
             (false, true) => Outcome::Stopped,
@@ -291,7 +305,7 @@ impl<'a, W: World> Daemon<'a, W> {
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -16,12 +16,14 @@ pub struct Recorded {
     pub lost: u64,
     /// Which programs use which files.
     pub activity: Activity,
+    /// Paths of the policy that were not watched, and why.
+    pub left_out: Vec<String>,
 }
 
 /// What became of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Bytes that were written.
+    /// Bytes that were written, each once however often the file system keeps it.
     pub written_bytes: u64,
     /// The ranges that have moved.
     pub moved: Vec<ByteRange>,
@@ -58,6 +60,9 @@ pub trait World {
 
     /// A name of the file system with this device number that lasts: the same after a reboot. `None` if there is none.
     fn volume(&self, device: u64) -> Option<String>;
+
+    /// How many bytes the device is written at most for each byte of a file on the file system with this device number.
+    fn copies(&self, device: u64) -> u64;
 
     /// Moves the ranges of a plan. No more is written than the batch was debited for. Stops at the next safe point when
     /// `control` asks for something, or the hours of the policy are over.

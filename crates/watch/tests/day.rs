@@ -32,6 +32,8 @@ struct Day {
     /// The files that programs fragment while they are watched, how often.
     spoiled: [bool; FILES],
     pressure: f64,
+    /// How often the disk keeps each byte.
+    copies: u64,
     /// The disk refuses a part of each move.
     fails: bool,
 }
@@ -41,7 +43,7 @@ impl Day {
         let (clock, memory, files) = support::disk(&[true; FILES]);
         let end = Time::from_ms(0).after(Time::DAY);
         let (slept, writes, pressure, fails) = Default::default();
-        Self { clock, memory, files, slept, end, writes, spoiled, pressure, fails }
+        Self { clock, memory, files, slept, end, writes, spoiled, pressure, copies: 1, fails }
     }
 
     /// Programs write every eighth block of a file elsewhere, as copy on write does.
@@ -112,7 +114,7 @@ impl World for Day {
                 .for_each(|block| activity.add(&write(*file, block * support::BLOCK)));
         }
         activity.look_up(&|pid| Some(format!("slice/{pid}")));
-        Ok(Recorded { accesses: 1, lost: 0, activity })
+        Ok(Recorded { accesses: 1, activity, ..Recorded::default() })
     }
 
     fn survey(&mut self, _: &Policy) -> Result<Survey, Infallible> {
@@ -144,7 +146,7 @@ impl World for Day {
         let volumes = Volumes::from([(support::DEVICE, volume)]);
         let summary = apply(plan, volumes, &*self.clock, &options, &control.stop, tell).unwrap();
         self.memory.check().unwrap();
-        self.writes.borrow_mut().push((self.now(), summary.moved_bytes));
+        self.writes.borrow_mut().push((self.now(), summary.moved_bytes * self.copies));
         for file in &plan.files {
             let n = self.files.iter().position(|known| *known == file.file).unwrap();
             if self.spoiled[n] {
@@ -157,6 +159,10 @@ impl World for Day {
             failed: self.fails,
             ..Applied::default()
         })
+    }
+
+    fn copies(&self, _: u64) -> u64 {
+        self.copies
     }
 
     fn io_pressure_percent(&self) -> Option<f64> {
@@ -230,6 +236,30 @@ fn what_pays_moves_in_its_hours_within_its_budget_and_once() {
     // With more of it, all of them.
     let came = pass(Day::new([false; FILES]), support::policy(1 << 30, ""));
     assert_eq!((came.fragments, came.status.moves), (vec![1; FILES], FILES as u64));
+}
+
+#[test]
+fn what_the_disk_keeps_twice_is_held_and_settled_twice() {
+    let budget = 15 * support::FILE;
+    let came = pass(Day { copies: 2, ..Day::new([false; FILES]) }, support::policy(budget, ""));
+    let left = |event: &Event| match event {
+        Event::Status(status) => Some(status.budget_left_bytes),
+        _ => None,
+    };
+    let moves: Vec<usize> =
+        (0..came.events.len()).filter(|n| matches!(came.events[*n], Event::Moved { .. })).collect();
+    for n in &moves {
+        let before: Vec<u64> = came.events[..*n].iter().rev().filter_map(left).take(2).collect();
+        let Event::Moved { written_bytes, .. } = came.events[*n] else { unreachable!() };
+        // While it lasts the most is held: all of it twice, and back, and what is beside it.
+        assert_eq!(before[1] - before[0], 2 * (2 * support::FILE + (1 << 20)), "{:?}", came.events);
+        let after = came.events[*n..].iter().find_map(left).unwrap();
+        assert_eq!((before[1] - after, written_bytes), (2 * support::FILE, 2 * support::FILE));
+    }
+    // 15 files' size: 2 are written of each that is moved, and 6 must be free for one.
+    assert_eq!(moves.len(), 5);
+    let written: u64 = came.writes.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!((written, came.status.written_bytes), (10 * support::FILE, 10 * support::FILE));
 }
 
 #[test]

@@ -200,6 +200,10 @@ impl World for Killed {
         Ok(applied)
     }
 
+    fn copies(&self, _: u64) -> u64 {
+        1
+    }
+
     fn io_pressure_percent(&self) -> Option<f64> {
         None
     }

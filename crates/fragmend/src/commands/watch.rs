@@ -9,6 +9,7 @@ use crate::ui::{Ui, has_reader};
 use anyhow::Context;
 use fragmend_known::Recogniser;
 use fragmend_layout::{printable, schema, shell_word};
+use fragmend_metrics::Server;
 use fragmend_sys::capabilities::{self, Capabilities};
 use fragmend_watch::live::{self, Live};
 use fragmend_watch::notify::Notify;
@@ -65,14 +66,17 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let policy = Policy::read(&args.policy);
+    // Before there is a thread that would keep them.
+    capabilities::keep_only(KEPT).context("privileges that are not needed cannot be dropped")?;
     if args.check {
         return check(args, policy, ui);
     }
-    let policy = policy.map_err(|e| Usage(format!("{:#}", anyhow::Error::from(e))))?;
-    // Before there is a thread that would keep them.
-    capabilities::keep_only(KEPT).context("privileges that are not needed cannot be dropped")?;
     threads::start();
-    live::check(&policy)?;
+    let usable = |policy: Policy| {
+        live::check(&policy).map_err(|e| wrong(args, e.into()))?;
+        Ok(policy)
+    };
+    let policy = policy.and_then(usable).map_err(|e| Usage(in_a_line(e)))?;
     // A run of a timer ends before anybody asks.
     let served = |metrics: &Metrics| Metrics {
         listen: metrics.listen.filter(|_| !args.once),
@@ -88,6 +92,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let (store, aside) = Store::open(&args.store, Time::now())?;
     let notify = Arc::new(Notify::from_environment());
     let mut output = ui.json.then(Outlet::output);
+    let mut programs = Programs::default();
     let mut tell = |event: Event| {
         announce(&event, &notify);
         if let Event::Status(status) = &event {
@@ -103,9 +108,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
                     control.stop.store(true, Ordering::Relaxed);
                 }
             }
-            None => event.in_words().into_iter().for_each(|words| {
-                log(&event, &(words + &program_of(&event)), ui);
-            }),
+            None => {
+                let program = programs.of(&event);
+                event.in_words().into_iter().for_each(|words| log(&event, &(words + &program), ui));
+            }
         }
     };
     if let Some(aside) = aside {
@@ -114,18 +120,22 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let world = Live::new(Arc::clone(&notify));
     let daemon = Daemon::new(world, store, policy, args.once, &mut tell)?;
     let reread = || {
-        let policy = Policy::read(&args.policy)?;
-        let wrong = |error: anyhow::Error| PolicyError::Wrong {
-            path: args.policy.clone(),
-            what: format!("{error:#}"),
-        };
-        live::check(&policy).map_err(|e| wrong(e.into()))?;
+        let policy = Policy::read(&args.policy).and_then(usable)?;
         // Last, so that nothing has changed if something else is wrong.
-        exposed.change(&served(&policy.metrics)).map_err(|e| wrong(e.into()))?;
+        exposed.change(&served(&policy.metrics)).map_err(|e| wrong(args, e.into()))?;
         Ok(policy)
     };
     let status = daemon.run(&control, &reread)?;
     Ok(Exit::FAILED.when(args.once && status.failures > 0))
+}
+
+/// A policy that cannot be used here.
+fn wrong(args: &Args, error: anyhow::Error) -> PolicyError {
+    PolicyError::Wrong { path: args.policy.clone(), what: format!("{error:#}") }
+}
+
+fn in_a_line(error: PolicyError) -> String {
+    format!("{:#}", anyhow::Error::from(error))
 }
 
 /// What systemd learns of an event.
@@ -141,10 +151,27 @@ fn announce(event: &Event, notify: &Notify) {
     }
 }
 
-/// What the file of an event is to its program, as the end of a line. What was read for that is not kept: the daemon is small.
-fn program_of(event: &Event) -> String {
-    let known = event.file().and_then(|path| Recogniser::default().in_place(&path.to_path()?));
-    known.map_or(String::new(), |known| format!(" ({})", printable(&known.to_string())))
+/// What files are to their programs. What was read of catalogues is kept for a period, so that they are read once in it: from the end of
+/// a recording until the daemon waits for the next one. It is not kept longer, because the daemon is small.
+#[derive(Default)]
+struct Programs {
+    recogniser: Recogniser,
+    /// Something is to move that the latest recording is the reason for.
+    is_queued: bool,
+}
+
+impl Programs {
+    /// The end of an event's line: what its file is to its program.
+    fn of(&mut self, event: &Event) -> String {
+        match event {
+            Event::Status(status) => self.is_queued = status.queued_batches > 0,
+            Event::Waiting { .. } if self.is_queued => {}
+            Event::Recorded { .. } | Event::Waiting { .. } => *self = Self::default(),
+            _ => {}
+        }
+        let known = event.file().and_then(|path| self.recogniser.in_place(&path.to_path()?));
+        known.map_or(String::new(), |known| format!(" ({})", printable(&known.to_string())))
+    }
 }
 
 /// A line of the log, which journald keeps.
@@ -157,11 +184,11 @@ fn log(event: &Event, words: &str, ui: &Ui) {
     }
 }
 
-/// Prints what a policy means.
+/// Prints what a policy means, and what the daemon would refuse of it.
 fn check(args: &Args, policy: Result<Policy, PolicyError>, ui: &Ui) -> anyhow::Result<Exit> {
     let (words, wrong) = match policy {
-        Ok(policy) => (policy.in_words(), None),
-        Err(error) => (Vec::new(), Some(format!("{:#}", anyhow::Error::from(error)))),
+        Ok(policy) => (policy.in_words(), unusable(args, &policy, ui).err().map(in_a_line)),
+        Err(error) => (Vec::new(), Some(in_a_line(error))),
     };
     let mut out = ui.out();
     if ui.json {
@@ -175,19 +202,80 @@ fn check(args: &Args, policy: Result<Policy, PolicyError>, ui: &Ui) -> anyhow::R
         has_reader(writeln!(out, "{document}").map_err(Into::into))?;
         return Ok(Exit::USAGE.when(wrong.is_some()));
     }
+    let text = words.iter().try_for_each(|line| writeln!(out, "{}", printable(line)));
+    let is_read = has_reader(text.map_err(Into::into))?;
     if let Some(wrong) = wrong {
         return Err(Usage(wrong).into());
     }
-    let text = words.iter().try_for_each(|line| writeln!(out, "{}", printable(line)));
-    if has_reader(text.map_err(Into::into))? {
+    if is_read {
         ui.note(format!("next: fragmend watch --once --policy {}", shell_word(&args.policy)));
     }
     Ok(Exit::DONE)
 }
 
+/// Why the daemon would not start with a policy here. What only root can see, others are told that it was not looked at.
+fn unusable(args: &Args, policy: &Policy, ui: &Ui) -> Result<(), PolicyError> {
+    let wrong = |error: anyhow::Error| wrong(args, error);
+    let is_root = rustix::process::geteuid().is_root();
+    let checked = if is_root { live::check(policy) } else { live::check_unprivileged(policy) };
+    match checked {
+        Err(error) if !is_root && is_denied(&error) => {
+            ui.warn(format!(
+                "{:#}; only root can see whether it can be watched",
+                anyhow::Error::from(error)
+            ));
+        }
+        Ok(()) if !is_root && policy.moves() => {
+            ui.warn("whether data can be moved there only root can see");
+        }
+        checked => checked.map_err(|e| wrong(e.into()))?,
+    }
+    policy.metrics.listen.map_or(Ok(()), Server::check).map_err(|e| wrong(e.into()))
+}
+
+/// Whether the system has refused it to this user.
+fn is_denied(error: &fragmend_pipeline::Error) -> bool {
+    let denied = Some(rustix::io::Errno::ACCESS.raw_os_error());
+    matches!(error, fragmend_pipeline::Error::Path { source, .. } if source.raw_os_error() == denied)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fragmend_watch::Status;
+    use std::path::Path;
+
+    fn moved(path: &Path) -> Event {
+        let (path, ranges, ranges_moved, written_bytes, left_alone) =
+            (path.into(), 1, 1, 4096, None);
+        Event::Moved { path, ranges, ranges_moved, written_bytes, left_alone }
+    }
+
+    #[test]
+    fn catalogues_are_read_once_in_a_period() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        let (version, table) = (dir.join("PG_VERSION"), dir.join("base/5/16385"));
+        std::fs::create_dir_all(table.parent().unwrap()).unwrap();
+        std::fs::write(&table, [0; 8192]).unwrap();
+        let waiting = || Event::Waiting { until: String::new(), why: String::new() };
+        let queued = |queued_batches| Event::Status(Status { queued_batches, ..Status::default() });
+        let recorded = Event::Recorded { accesses: 1, lost: 0 };
+        // What is read only at the begin of a period is there only then.
+        let mut programs = Programs::default();
+        let mut seen = |events: &[Event]| {
+            std::fs::write(&version, "11\n").unwrap();
+            let begin = programs.of(&moved(&table));
+            std::fs::remove_file(&version).unwrap();
+            events.iter().for_each(|event| assert_eq!(programs.of(event), ""));
+            let later = programs.of(&moved(&table));
+            let _ = programs.of(&Event::Recorded { accesses: 1, lost: 0 });
+            assert!(begin.contains("PostgreSQL"), "{begin}");
+            later == begin
+        };
+        assert!(seen(&[]) && seen(&[queued(1), waiting()]) && seen(&[queued(0)]));
+        assert!(!seen(&[queued(0), waiting()]) && !seen(&[recorded]));
+    }
 
     #[test]
     fn what_a_file_is_ends_its_line_and_is_not_looked_for_through_a_link() {
@@ -195,24 +283,17 @@ mod tests {
         let dir = dir.path().canonicalize().unwrap();
         let mut header = *b"SQLite format 3\0\x10\0\x01\x01\0\x40\x20\x20";
         let (file, link) = (dir.join("orders"), dir.join("link"));
-        let moved = |path: &std::path::Path| Event::Moved {
-            path: path.into(),
-            ranges: 1,
-            ranges_moved: 1,
-            written_bytes: 4096,
-            left_alone: None,
-        };
         let of = |content: &[u8], path| {
             let mut whole = [0; 100];
             whole[..content.len()].copy_from_slice(content);
             std::fs::write(&file, whole).unwrap();
-            program_of(&moved(path))
+            Programs::default().of(&moved(path))
         };
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert_eq!(of(&header, &file), " (SQLite: database in pages of 4096 bytes)");
         assert_eq!(of(&header, &link), "");
         header[0] = b's';
         assert_eq!(of(&header, &file), "");
-        assert_eq!(program_of(&Event::End), "");
+        assert_eq!(Programs::default().of(&Event::End), "");
     }
 }

@@ -82,6 +82,7 @@ mod tests {
         let group = |addresses, holds_data, super_blocks| BlockGroup {
             addresses,
             holds_data,
+            copies: 1,
             super_blocks,
         };
         let mib = |n: u64| n << 20;

@@ -20,6 +20,9 @@ const CHUNK_ITEM: u32 = 228;
 /// fs/btrfs/block-group.c).
 pub const SUPER_STRIPE: u64 = 64 << 10;
 
+/// The most copies that a profile keeps (RAID1C4).
+pub const MOST_COPIES: u64 = 4;
+
 /// A block group: addresses that are stored on the devices in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockGroup {
@@ -27,6 +30,8 @@ pub struct BlockGroup {
     pub addresses: Range<u64>,
     /// Whether data of files may be in it, and not metadata alone.
     pub holds_data: bool,
+    /// How many bytes the devices are written at most for each byte in it: its copies, or its data and parity.
+    pub copies: u64,
     /// The addresses in it behind which copies of the super block are; none are found where data is striped over
     /// devices.
     pub super_blocks: Vec<u64>,
@@ -85,7 +90,35 @@ fn block_group(start: u64, chunk: &[u8]) -> Option<BlockGroup> {
     let mut super_blocks: Vec<u64> = copies.map(|offset| start + offset).collect();
     super_blocks.sort_unstable();
     super_blocks.dedup();
-    Some(BlockGroup { addresses: start..end, holds_data: kind & DATA != 0, super_blocks })
+    let (holds_data, copies) = (kind & DATA != 0, copies_of(kind));
+    Some(BlockGroup { addresses: start..end, holds_data, copies, super_blocks })
+}
+
+/// What each byte is written as at most, by the profile of a block group (`btrfs_raid_array`, fs/btrfs/volumes.c): parity is written anew
+/// with each part of its stripe.
+fn copies_of(kind: u64) -> u64 {
+    /// RAID1, DUP, RAID10 and RAID5.
+    const TWO: u64 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;
+    /// RAID6 and RAID1C3.
+    const THREE: u64 = 1 << 8 | 1 << 9;
+    /// RAID1C4.
+    const FOUR: u64 = 1 << 10;
+    match kind {
+        kind if kind & FOUR != 0 => MOST_COPIES,
+        kind if kind & THREE != 0 => 3,
+        kind if kind & TWO != 0 => 2,
+        _ => 1,
+    }
+}
+
+/// How many bytes the devices are written at most for each byte of a file on the file system of `file`; of several profiles, while
+/// data is converted, by the one that writes most.
+///
+/// # Errors
+/// As [`block_groups`].
+pub fn copies_of_data(file: impl AsFd) -> io::Result<u64> {
+    let groups = block_groups(file)?.groups;
+    Ok(groups.iter().filter(|group| group.holds_data).map(|group| group.copies).max().unwrap_or(1))
 }
 
 /// Free addresses, as an item of the free-space tree has them.
@@ -143,6 +176,13 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_says_how_often_each_byte_is_written() {
+        // BTRFS_BLOCK_GROUP_RAID0, RAID1, DUP, RAID10, RAID5, RAID6, RAID1C3, RAID1C4 (linux/btrfs_tree.h).
+        let profiles = [3, 4, 5, 6, 7, 8, 9, 10].map(|bit| copies_of(1 | 1 << bit));
+        assert_eq!((copies_of(1), profiles), (1, [1, 2, 2, 2, 2, 3, 3, 4]));
+    }
+
+    #[test]
     fn a_block_group_knows_its_use_and_the_copies_of_the_super_block() {
         let mib = |n: u64| n << 20;
         // Metadata twice on one device (DUP), the second time across the copy at 64 MiB.
@@ -150,6 +190,7 @@ mod tests {
         let expected = BlockGroup {
             addresses: mib(500)..mib(532),
             holds_data: false,
+            copies: 2,
             super_blocks: vec![mib(504)],
         };
         assert_eq!(group, Some(expected));

@@ -199,6 +199,14 @@ impl Summary {
     }
 }
 
+/// Checks what [`record`] is asked for, as far as that takes no privilege.
+///
+/// # Errors
+/// A path that does not exist or is nothing that can be watched, or another filter that cannot be applied.
+pub fn check(options: &Options) -> Result<(), TraceError> {
+    request::resolve(options).map(drop)
+}
+
 /// Records until the duration is over or `stop` is set, whichever comes first.
 ///
 /// `on_progress` is called about ten times a second, for the first time when recording has begun.

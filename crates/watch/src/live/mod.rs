@@ -3,19 +3,21 @@
 mod programs;
 
 use crate::activity::Activity;
-use crate::daemon::Control;
+use crate::daemon::{Control, chain};
 use crate::notify::Notify;
 use crate::world::{Applied, Recorded, World};
 use crate::{Policy, Time};
 use fragmend_apply::{Event, Listener, Options, Outcome};
 use fragmend_engines::begin::Wanted;
-use fragmend_layout::ByteRange;
+use fragmend_layout::{ByteRange, FsKind};
 use fragmend_pipeline::{Error, Recording, Survey};
 use fragmend_plan::Plan;
+use fragmend_sys::btrfs::space;
 use fragmend_sys::fs_id::FsId;
-use fragmend_sys::input;
+use fragmend_sys::{directory, input};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -33,8 +35,30 @@ const EMPTIED_EVERY: Duration = Duration::from_millis(100);
 pub struct Live {
     notify: Arc<Notify>,
     recording: Option<Recording>,
-    /// Lasting names of file systems, by device number.
-    volumes: BTreeMap<u64, String>,
+    /// The file systems of the latest survey, by device number.
+    volumes: BTreeMap<u64, Volume>,
+}
+
+/// A file system.
+struct Volume {
+    /// A name that lasts.
+    name: String,
+    /// How many bytes the device is written for each byte of a file.
+    copies: u64,
+}
+
+impl Volume {
+    /// The one that is mounted there, if it can be identified.
+    fn of(device: &fragmend_plan::Device) -> Option<Self> {
+        let root = std::fs::File::open(device.mount.to_path()?).ok()?;
+        let name = FsId::of(&root).ok()?.name();
+        let copies = match device.file_system {
+            // What cannot be read counts as the most: the budget holds all the same.
+            FsKind::Btrfs => space::copies_of_data(&root).unwrap_or(space::MOST_COPIES),
+            _ => 1,
+        };
+        Some(Self { name, copies })
+    }
 }
 
 /// What the world returns.
@@ -46,9 +70,9 @@ impl Live {
         Self { notify, recording: None, volumes: BTreeMap::new() }
     }
 
-    /// A recording of a policy's paths within its limits, which has not begun.
-    fn recording(policy: &Policy) -> Result<Recording> {
-        let mut recording = Recording::new(policy.paths.clone(), policy.recording.window, None)?;
+    /// A recording of these paths within a policy's limits, which has not begun.
+    fn recording(paths: Vec<PathBuf>, policy: &Policy) -> Result<Recording> {
+        let mut recording = Recording::new(paths, policy.recording.window, None)?;
         let processors = available_parallelism().map_or(1, |n| n.get());
         let options = recording.options();
         options.overhead = Some(policy.recording.overhead_percent / processors as f64);
@@ -79,31 +103,35 @@ impl World for Live {
     fn record(&mut self, policy: &Policy, control: &Control) -> Result<Recorded> {
         // The file of the one before is freed first.
         self.recording = None;
-        let mut recording = Self::recording(policy)?;
+        let (paths, left_out) = still_there(policy)?;
+        let mut recording = Self::recording(paths, policy)?;
         let summary = recording.run(&control.stop, &|_| self.notify.alive())?;
         let mut activity = Activity::default();
         recording.each_event(&mut |event| activity.add(event))?;
         activity.look_up(&programs::cgroup_of);
         self.recording = Some(recording);
-        Ok(Recorded { accesses: summary.events(), lost: summary.meta.lost, activity })
+        let left_out = left_out.iter().map(|error| chain(error)).collect();
+        Ok(Recorded { accesses: summary.events(), lost: summary.meta.lost, activity, left_out })
     }
 
     fn survey(&mut self, policy: &Policy) -> Result<Survey> {
         let Some(recording) = &self.recording else { return Ok(Survey::default()) };
         let trace = recording.counted_trace()?;
-        let mut survey =
-            fragmend_pipeline::survey(Some(trace), &policy.paths, &|_| self.notify.alive())?;
+        let (paths, _) = still_there(policy)?;
+        let mut survey = fragmend_pipeline::survey(Some(trace), &paths, &|_| self.notify.alive())?;
+        keep_below(&mut survey, &paths);
         survey.drives = fragmend_pipeline::drives(&survey.devices);
-        let named = |device: &fragmend_plan::Device| {
-            let root = std::fs::File::open(device.mount.to_path()?).ok()?;
-            Some((device.device, FsId::of(root).ok()?.name()))
-        };
-        self.volumes = survey.devices.iter().filter_map(named).collect();
+        let volume = |device: &fragmend_plan::Device| Some((device.device, Volume::of(device)?));
+        self.volumes = survey.devices.iter().filter_map(volume).collect();
         Ok(survey)
     }
 
     fn volume(&self, device: u64) -> Option<String> {
-        self.volumes.get(&device).cloned()
+        self.volumes.get(&device).map(|volume| volume.name.clone())
+    }
+
+    fn copies(&self, device: u64) -> u64 {
+        self.volumes.get(&device).map_or(space::MOST_COPIES, |volume| volume.copies)
     }
 
     fn apply(&mut self, plan: &Plan, policy: &Policy, control: &Control) -> Result<Applied> {
@@ -187,20 +215,81 @@ impl Listener for &mut Receipts<'_> {
     }
 }
 
-/// Checks that the paths of a policy exist, and that data can be moved on their file systems where a rule says so.
+/// Where each path of a policy leads now. What a policy means must not be another user's to decide: so a link is followed only where
+/// nobody but root and this user can change it.
+fn leads(policy: &Policy) -> impl Iterator<Item = Result<PathBuf>> {
+    policy.paths.iter().map(|path| {
+        directory::resolve(path).map_err(|source| Error::Path { path: path.clone(), source })
+    })
+}
+
+/// Where the paths of a policy lead, without those that lead nowhere now, and why: what a user does to one of them keeps the others
+/// from nothing.
 ///
 /// # Errors
-/// The first path that does not exist, or whose file system is refused.
-pub fn check(policy: &Policy) -> Result<()> {
-    if policy.moves() {
-        return fragmend_pipeline::can_move(&policy.paths, &Wanted::default());
+/// That of one of them if none is left.
+fn still_there(policy: &Policy) -> Result<(Vec<PathBuf>, Vec<Error>)> {
+    let (mut paths, mut left_out) = (Vec::new(), Vec::new());
+    for lead in leads(policy) {
+        match lead {
+            Ok(path) => paths.push(path),
+            Err(error) => left_out.push(error),
+        }
     }
-    fragmend_pipeline::absolute(&policy.paths).map(drop)
+    match left_out.pop_if(|_| paths.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok((paths, left_out)),
+    }
+}
+
+/// Leaves out files that are not below `paths`, which have no links: another user may have put a link in the place of a directory of
+/// theirs after it was looked at. Paths of a survey are those of the files that were opened.
+fn keep_below(survey: &mut Survey, paths: &[PathBuf]) {
+    survey.files.retain(|file| paths.iter().any(|path| file.path.starts_with(path)));
+}
+
+/// Checks that the paths of a policy can be watched, and that data can be moved on their file systems where a rule says so.
+///
+/// # Errors
+/// The first path that does not exist, that leads over another user's link, or whose file system is refused.
+pub fn check(policy: &Policy) -> Result<()> {
+    check_unprivileged(policy)?;
+    if policy.moves() {
+        let paths = leads(policy).collect::<Result<Vec<_>>>()?;
+        fragmend_pipeline::can_move(&paths, &Wanted::default())?;
+    }
+    Ok(())
+}
+
+/// The same as far as every user can see it: not whether data can be moved.
+///
+/// # Errors
+/// As [`check`]; `PermissionDenied` of the system's for a path that this user cannot see.
+pub fn check_unprivileged(policy: &Policy) -> Result<()> {
+    fragmend_pipeline::can_record(&leads(policy).collect::<Result<Vec<_>>>()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fragmend_layout::FileAccesses;
+    use fragmend_memory::{Memory, World as Clock};
+    use std::rc::Rc;
+
+    #[test]
+    fn what_is_elsewhere_is_not_surveyed() {
+        let memory = Memory::new(&Rc::new(Clock::new()), 7, 4096, 64);
+        let paths = ["/srv/db/a", "/srv/db", "/srv/dbx", "/etc/a"].map(PathBuf::from);
+        let files = paths.each_ref().map(|path| FileAccesses {
+            path: Some(path.clone()),
+            ..FileAccesses::of(memory.add(path, 4096, &[Some(path.as_os_str().len() as u64)]))
+        });
+        let mut survey = Survey::of(&memory, Some(files.to_vec())).unwrap();
+        assert_eq!(survey.files.len(), paths.len());
+        keep_below(&mut survey, &["/srv/db".into()]);
+        let kept: Vec<_> = survey.files.into_iter().map(|file| file.path).collect();
+        assert_eq!(kept, paths[..2]);
+    }
 
     #[test]
     fn what_is_not_allowed_any_more_is_stopped() {
