@@ -181,7 +181,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s h -l help 
 complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l policy -d 'What is watched, what may move and when, and how much may be written; TOML' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l store -d 'Where the daemon remembers; made, with its directory, for its owner alone' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l once -d 'Record once, plan, move what may move now, and end: for timers'
-complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l check -d 'Check the policy, and print what it means'
+complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l check -d 'Print what the policy means, and refuse what the daemon would, or with --once such a run'
 complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'

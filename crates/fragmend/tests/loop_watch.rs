@@ -284,6 +284,16 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
         let said: Value = serde_json::from_str(&said.expect(&[8])).unwrap();
         assert!(said["error"].as_str().is_some_and(|error| error.contains(why)), "{said}");
     }
+    // A run of a timer serves nothing, and its unit permits no socket.
+    fs::write(&watched, text.replace("\"off\"", "\"192.0.2.1:9796\"")).unwrap();
+    let check = |more: &[&str]| {
+        let mut check = Command::new(FRAGMEND);
+        finish(check.args(["watch", "--check", "--policy"]).arg(&watched).args(more))
+    };
+    let refused = check(&[]);
+    assert!(refused.stderr.contains("cannot be served at 192.0.2.1:9796"), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(8));
+    check(&["--once"]).expect(&[0]);
 }
 
 /// Every user may ask, and is told what was not looked at.

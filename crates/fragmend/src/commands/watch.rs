@@ -58,8 +58,8 @@ pub struct Args {
     /// Record once, plan, move what may move now, and end: for timers
     #[arg(long)]
     once: bool,
-    /// Check the policy, and print what it means
-    #[arg(long, conflicts_with = "once")]
+    /// Print what the policy means, and refuse what the daemon would, or with --once such a run
+    #[arg(long)]
     check: bool,
 }
 
@@ -77,12 +77,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         Ok(policy)
     };
     let policy = policy.and_then(usable).map_err(|e| Usage(in_a_line(e)))?;
-    // A run of a timer ends before anybody asks.
-    let served = |metrics: &Metrics| Metrics {
-        listen: metrics.listen.filter(|_| !args.once),
-        ..metrics.clone()
-    };
-    let exposed = Exposed::start(&served(&policy.metrics))?;
+    let exposed = Exposed::start(&served(args, &policy))?;
     let control = Control::default();
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, Arc::clone(&control.stop))?;
@@ -122,11 +117,17 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let reread = || {
         let policy = Policy::read(&args.policy).and_then(usable)?;
         // Last, so that nothing has changed if something else is wrong.
-        exposed.change(&served(&policy.metrics)).map_err(|e| wrong(args, e.into()))?;
+        exposed.change(&served(args, &policy)).map_err(|e| wrong(args, e.into()))?;
         Ok(policy)
     };
     let status = daemon.run(&control, &reread)?;
     Ok(Exit::FAILED.when(args.once && status.failures > 0))
+}
+
+/// Where the figures go. A run of a timer ends before anybody asks for them.
+fn served(args: &Args, policy: &Policy) -> Metrics {
+    let listen = policy.metrics.listen.filter(|_| !args.once);
+    Metrics { listen, ..policy.metrics.clone() }
 }
 
 /// A policy that cannot be used here.
@@ -230,7 +231,7 @@ fn unusable(args: &Args, policy: &Policy, ui: &Ui) -> Result<(), PolicyError> {
         }
         checked => checked.map_err(|e| wrong(e.into()))?,
     }
-    policy.metrics.listen.map_or(Ok(()), Server::check).map_err(|e| wrong(e.into()))
+    served(args, policy).listen.map_or(Ok(()), Server::check).map_err(|e| wrong(e.into()))
 }
 
 /// Whether the system has refused it to this user.
