@@ -48,6 +48,8 @@ const SHORT_WAIT: Duration = Duration::from_millis(20);
 const LONG_PART: Duration = Duration::from_millis(100);
 /// While others read, so many bytes are exchanged by a call: what lasts longer keeps the processor from them.
 const GENTLE_TURN: u64 = 8 << 10;
+/// Bytes whose pages are locked at once then: to lock and unlock a few pages lasts about as long as to exchange them.
+const GENTLE_LOCK: u64 = 64 << 10;
 /// And so many are read, written or read back at a time, at most: each time one request, behind which theirs wait.
 const GENTLE_REQUEST: u64 = 32 << 10;
 /// Two reads that are no longer together may be in flight at a time: with one at a time, a file in many extents would take a
@@ -214,8 +216,12 @@ impl Exchange {
             if ends() || began.elapsed() > SHORT_HOLD && awaited() {
                 break;
             }
-            let most = if self.gentle { GENTLE_TURN.max(file.block) } else { LONGEST_TURN };
-            let next = ByteRange::at(rest.start, self.turn.min(most)).intersect(rest);
+            let (most, call) = match self.gentle {
+                true => (GENTLE_LOCK, GENTLE_TURN.max(file.block)),
+                false => (LONGEST_TURN, LONGEST_TURN),
+            };
+            let next = ByteRange::at(rest.start, self.turn.min(most).max(file.block));
+            let next = next.intersect(rest);
             self.breathe();
             let mut kept = match Locked::new(&file.fd, next.start..next.end) {
                 Ok(kept) => kept,
@@ -228,7 +234,8 @@ impl Exchange {
                 Err(e) => return Err(not_kept(e)),
             };
             let (started, before) = (Instant::now(), done.moved);
-            let exchanged = self.exchange(file, index, next, done);
+            let exchanged =
+                next.steps(call).try_for_each(|turn| self.exchange(file, index, turn, done));
             if done.moved > before {
                 // What is tried again is dropped before. Without the lease there may be holes in what moved.
                 if self.hold.is_held() {
