@@ -3,8 +3,7 @@
 //!
 //! Tests on the disks of this machine run a few at a time, and those that measure it with no others of them. None
 //! empties its page cache. Two kinds of integration tests run beside those, with less right to the processor ([`Room`]):
-//! tests whose disks are in guests or are served from memory, and tests that touch no file system at all. What is
-//! packaged is built beside all of them, with the processor time that they leave; its tests run once that is done.
+//! tests whose disks are in guests or are served from memory, and tests that touch no file system at all.
 //!
 //! Each test with a disk has a process of its own ([`parts`]).
 //!
@@ -23,7 +22,7 @@ pub use binary::{Binary, binaries};
 use parts::{Part, Parts};
 use room::{GLOBAL, Room, SERVED};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -46,15 +45,9 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let run = |room| run_room(root, args, room, &listed);
     let run = &run;
     let mut ended = std::thread::scope(|scope| -> Result<Vec<Ended>> {
-        let packages = scope.spawn(move || {
-            let built = packages(root)?;
-            let mut ended = run(Room::Packages)?;
-            ended.push(built);
-            Ok(ended)
-        });
         let rooms = [Room::Machine, Room::Elsewhere, Room::Nowhere];
         let rooms = rooms.map(|room| scope.spawn(move || run(room)));
-        let ended = rooms.into_iter().chain([packages]).map(|room| room.join().expect("no panic"));
+        let ended = rooms.into_iter().map(|room| room.join().expect("no panic"));
         Ok(ended.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     })?;
     ended.push(doc_tests(root)?);
@@ -147,25 +140,17 @@ struct Ended {
 
 /// Runs the examples in the documentation, which are no binaries.
 fn doc_tests(root: &Path) -> Result<Ended> {
+    let started = Instant::now();
     let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--workspace", "--doc"]);
-    unkept("documentation", root, cargo)
-}
-
-/// Builds what the tests of packages try.
-fn packages(root: &Path) -> Result<Ended> {
-    let mut smoke = Command::new("chrt");
-    smoke.args(["--idle", "0", "packaging/smoke"]);
-    unkept("packaging/smoke", root, smoke)
-}
-
-/// Runs a command whose output is not kept.
-fn unkept(name: &str, root: &Path, mut command: Command) -> Result<Ended> {
-    let began = Instant::now();
-    let status = command.current_dir(root).stdin(Stdio::null()).status();
-    let failed = !status.context(name.to_owned())?.success();
-    let (took, name) = (began.elapsed(), name.to_owned());
-    Ok(Ended { name, failed, took, used: None, printed: String::new() })
+    let status = cargo.args(["test", "--workspace", "--doc"]).current_dir(root).status();
+    let failed = !status.context("cargo")?.success();
+    Ok(Ended {
+        name: "documentation".into(),
+        failed,
+        took: started.elapsed(),
+        used: None,
+        printed: String::new(),
+    })
 }
 
 impl Ended {

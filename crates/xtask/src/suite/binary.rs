@@ -2,7 +2,7 @@
 
 use super::parts::Part;
 use super::process;
-use super::room::{PACKAGED, Room, SERVED, TOGETHER, UNHURRIED, is_alone};
+use super::room::{Room, SERVED, TOGETHER, UNHURRIED, is_alone};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -65,8 +65,6 @@ impl Listed {
         let tests: Vec<String> = tests.map(str::to_owned).collect();
         let room = if binary.is_in(&SERVED) || binary.is_in(&UNHURRIED) {
             Room::Elsewhere
-        } else if binary.is_in(&PACKAGED) {
-            Room::Packages
         } else {
             let is_integration = binary.is_integration && list.status.success();
             Room::of(is_integration, tests.iter().map(String::as_str))

@@ -37,8 +37,6 @@ const ALONE: [&str; 12] = [
     "loop_readahead",
     "loop_syscalls",
 ];
-/// Those of what is packaged, which is built beside the others.
-pub(super) const PACKAGED: [&str; 2] = ["loop_packages", "packages_built"];
 /// How many tests on the disks of this machine run at a time, beside those of the other rooms: they wait for disks
 /// and pauses half of the time.
 const ON_DISKS: usize = 3;
@@ -84,8 +82,6 @@ pub(super) enum Room {
     Elsewhere,
     /// No file system: only the processor time that all others leave.
     Nowhere,
-    /// Directories of their own, once the packages are built.
-    Packages,
 }
 
 impl Room {
@@ -112,7 +108,7 @@ impl Room {
         match self {
             Self::Machine => ON_DISKS,
             Self::Elsewhere => std::thread::available_parallelism().map_or(1, usize::from),
-            Self::Nowhere | Self::Packages => 1,
+            Self::Nowhere => 1,
         }
     }
 
@@ -125,7 +121,7 @@ impl Room {
     pub fn through(self) -> &'static [&'static str] {
         match self {
             Self::Machine => &[],
-            Self::Elsewhere | Self::Packages => &["nice", "-n", "10"],
+            Self::Elsewhere => &["nice", "-n", "10"],
             Self::Nowhere => &["chrt", "--idle", "0"],
         }
     }
