@@ -22,7 +22,6 @@ use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Pace, Skip, SkipReason};
 use fragmend_sys::backoff::Backoff;
 use fragmend_sys::locked::Locked;
-use fragmend_sys::priority;
 use fragmend_sys::same::{self, Compare};
 use fragmend_sys::signals::Undisturbed;
 use rustix::io::Errno;
@@ -55,6 +54,10 @@ const GENTLE_REQUEST: u64 = 32 << 10;
 /// Two reads that are no longer together may be in flight at a time: with one at a time, a file in many extents would take a
 /// third longer than `e4defrag` needs for it.
 const GENTLE_PAIR: u64 = 16 << 10;
+/// Where these last longer on average, on a device that seeks or is slow, a request of others would wait too long behind each.
+const QUICK_REQUEST: Duration = Duration::from_micros(500);
+/// The average is of about so many.
+const AVERAGED: u32 = 16;
 /// Bytes that are read between two checks whether another program waits.
 const CHUNK: u64 = 64 << 10;
 /// How long a program waits for what could end at once.
@@ -111,6 +114,8 @@ pub(super) struct Exchange {
     look: u64,
     /// Whether others read from the device.
     gentle: bool,
+    /// How long a read lasts then, on average.
+    request: Duration,
 }
 
 impl Exchange {
@@ -139,13 +144,16 @@ impl Exchange {
             unpinned: Unpinned::default(),
             look: CHUNK,
             gentle: false,
+            request: Duration::ZERO,
         }
     }
 
-    /// Lets others have the processor, while they read: it is called at least every 50 us of this thread's work.
+    /// Lets others have the processor, while they read: it is called at least every 50 us of this thread's work. A thread that wakes
+    /// up, such as the one that serves a read of theirs, else waits for the end of a system call on a kernel without
+    /// preemption, or of this thread's time slice.
     fn breathe(&self) {
         if self.gentle {
-            priority::yield_processor();
+            std::thread::yield_now();
         }
     }
 
@@ -355,7 +363,7 @@ impl Mover for Exchange {
     fn gently(&mut self, others_read: bool) -> bool {
         self.gentle = others_read || point::others_read();
         self.breathe();
-        self.pages.gently(self.gentle) && others_read
+        self.request <= QUICK_REQUEST && others_read
     }
 
     fn let_others_in(&mut self, file: &OpenFile) -> Result<(), Skip> {

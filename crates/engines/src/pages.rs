@@ -20,11 +20,6 @@ const LONGEST: u64 = 256 << 10;
 /// A read that lasts longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(15);
 const QUICK: Duration = Duration::from_millis(2);
-/// While others read, what is brought in is one short request at a time. Where these last longer on average, on a device that
-/// seeks or is slow, a request of others would wait too long behind each.
-const QUICK_REQUEST: Duration = Duration::from_micros(500);
-/// The average is of about so many.
-const AVERAGED: u32 = 16;
 /// How often pages that do not stay are read again, and for how long: a request to end waits for that.
 const READS: u32 = 4;
 const LONGEST_HOLD: Duration = Duration::from_millis(400);
@@ -34,26 +29,15 @@ const LONGEST_HOLD: Duration = Duration::from_millis(400);
 pub(super) struct Pages {
     unit: u64,
     scratch: Vec<u8>,
-    /// Whether others read from the device.
-    gentle: bool,
-    /// How long a request lasts then, on average.
-    request: Duration,
 }
 
 impl Default for Pages {
     fn default() -> Self {
-        Self { unit: FIRST, scratch: Vec::new(), gentle: false, request: Duration::ZERO }
+        Self { unit: FIRST, scratch: Vec::new() }
     }
 }
 
 impl Pages {
-    /// From now on, each range that is brought in is one request, or as much is read at once as is best. Returns whether these
-    /// requests have been quick so far.
-    pub fn gently(&mut self, gentle: bool) -> bool {
-        self.gentle = gentle;
-        self.request <= QUICK_REQUEST
-    }
-
     /// Reads a range into `buffer`; returns how many bytes there were before the file ended.
     pub fn read(
         &mut self,
@@ -86,15 +70,10 @@ impl Pages {
         let mut at = range.start;
         let mut done = Ok(());
         while at < range.end && done.is_ok() {
-            let unit = ByteRange::at(at, if self.gentle { range.len() } else { self.unit })
-                .intersect(range);
+            let unit = ByteRange::at(at, self.unit).intersect(range);
             if !cache::is_resident(&file, unit.start..unit.end).unwrap_or(false) {
                 scratch.resize(unit.len() as usize, 0);
-                let started = Instant::now();
                 done = self.read(&file, unit, &mut scratch).map(drop);
-                if self.gentle {
-                    self.request = (self.request * (AVERAGED - 1) + started.elapsed()) / AVERAGED;
-                }
             }
             at = unit.end;
         }

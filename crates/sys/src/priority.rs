@@ -64,13 +64,6 @@ impl Drop for Prompt {
     }
 }
 
-/// Lets other threads run now that wait for the calling one's processor (`sched_yield(2)`). A thread that wakes up, such as
-/// the one that serves a read of another program, else waits for the end of a system call on a kernel without preemption, or of
-/// the running thread's time slice.
-pub fn yield_processor() {
-    std::thread::yield_now();
-}
-
 /// Whether the I/O of a thread, given by its number (0 for the calling thread), is of the idle class
 /// (`ioprio_get(2)`); `None` where the kernel does not report it.
 pub fn is_idle(thread: i32) -> Option<bool> {

@@ -1,13 +1,13 @@
 //! What is dropped and read before blocks change places: the kernel exchanges single pages that are in the page
 //! cache quickest.
 
-use super::{CHUNK, Exchange, GENTLE_PAIR, GENTLE_REQUEST, LONG_PART};
+use super::{AVERAGED, CHUNK, Exchange, GENTLE_PAIR, GENTLE_REQUEST, LONG_PART};
 use crate::Mover;
 use crate::bytes::read_at;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use fragmend_apply::drive::File;
-use fragmend_layout::{ByteRange, Skip};
+use fragmend_layout::{ByteRange, Layout, Skip};
 use fragmend_sys::cache;
 use fragmend_sys::same::Same;
 use rustix::fs::{Advice, fadvise};
@@ -83,17 +83,21 @@ impl Exchange {
 
     /// Reads a part into the page cache and waits for it. Best effort: if it fails, the exchange reads for
     /// itself.
-    ///
-    /// While others read, it reads little at a time, and never across a break: each time one request, or two small ones.
     pub(super) fn bring_in(&mut self, file: &OpenFile, part: ByteRange) {
-        let layout = if self.gentle { file.layout(part).ok() } else { None };
-        let pieces = layout.map_or_else(
-            || vec![part],
-            |layout| {
-                let ranges = layout.fragments_within(part).map(|fragment| fragment.range);
-                ranges.flat_map(|range| range.steps(GENTLE_REQUEST)).collect()
-            },
-        );
+        if self.gentle
+            && let Ok(layout) = file.layout(part)
+        {
+            return self.bring_in_gently(file, part, &layout);
+        }
+        let _ = self.pages.bring_in(&file.fd, part);
+        // Also pages whose read is in flight.
+        self.read(file, part);
+    }
+
+    /// While others read, it reads little at a time, and never across a break: each time one request, or two small ones.
+    fn bring_in_gently(&mut self, file: &OpenFile, part: ByteRange, layout: &Layout) {
+        let fragments = layout.fragments_within(part).map(|fragment| fragment.range);
+        let pieces: Vec<_> = fragments.flat_map(|range| range.steps(GENTLE_REQUEST)).collect();
         for pair in pieces.chunks(2) {
             if let [first, second] = pair
                 && first.len() + second.len() <= GENTLE_PAIR
@@ -103,12 +107,19 @@ impl Exchange {
                 let _ = fadvise(&file.fd, at, len, Advice::WillNeed);
             }
             for piece in pair {
-                let _ = self.pages.bring_in(&file.fd, *piece);
+                let cached = cache::is_resident(&file.fd, piece.start..piece.end).unwrap_or(false);
+                let started = Instant::now();
+                self.read(file, *piece);
+                if !cached {
+                    self.request = (self.request * (AVERAGED - 1) + started.elapsed()) / AVERAGED;
+                }
                 self.breathe();
             }
         }
+    }
+
+    fn read(&mut self, file: &OpenFile, part: ByteRange) {
         self.scratch.resize(part.len() as usize, 0);
-        // Also pages whose read is in flight.
         let _ = read_at(&file.fd, &mut self.scratch, part.start);
     }
 }

@@ -253,9 +253,9 @@ fn keep_below(survey: &mut Survey, paths: &[PathBuf]) {
 /// # Errors
 /// The first path that does not exist, that leads over another user's link, or whose file system is refused.
 pub fn check(policy: &Policy) -> Result<()> {
-    check_unprivileged(policy)?;
+    let paths = leads(policy).collect::<Result<Vec<_>>>()?;
+    fragmend_pipeline::can_record(&paths)?;
     if policy.moves() {
-        let paths = leads(policy).collect::<Result<Vec<_>>>()?;
         fragmend_pipeline::can_move(&paths, &Wanted::default())?;
     }
     Ok(())
