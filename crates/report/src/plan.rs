@@ -388,11 +388,11 @@ mod tests {
         let lines: Vec<String> =
             text(&plan, 10, "").lines().map(|line| line.trim_end().to_owned()).collect();
         let expected = [
-            " file    saved  to move  ranges  fragments  requests  then",
-            " /srv/a  0.8 s  3.0 MiB       1         40     1 200    30",
+            " file       saved  to move  ranges  fragments  requests  then",
+            " /srv/a  820.0 ms  3.0 MiB       1         40     1 200    30",
             "",
             "read: 1 234 accesses to 4 files",
-            "wait for the device: 2.5 s now, 1.7 s afterwards: 0.8 s saved (32.8 %)",
+            "wait for the device: 2.5 s now, 1.7 s afterwards: 820.0 ms saved (32.8 %)",
             "to write: 3.0 MiB in 1 ranges of 1 files, 0.3 % of the file systems (whole files: 512.0 MiB)",
             "   1.0 MiB of it in one extent and yet slow: written anew",
             "requests: 3 000 now, 1 830 afterwards",
