@@ -8,7 +8,7 @@ use maud::{Markup, html};
 /// Size of a chart, in units of its own; it is drawn as wide as the page permits.
 const SIZE: (f64, f64) = (640.0, 260.0);
 /// What is left, right, above and below of the points.
-const LEFT: f64 = 78.0;
+const LEFT: f64 = 92.0;
 const RIGHT: f64 = 34.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;

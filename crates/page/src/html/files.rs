@@ -30,7 +30,7 @@ pub fn section(report: &PageReport) -> Option<Markup> {
         .filter(|column| report.files.iter().any(|file| value(file, column).is_some()))
         .collect();
     let has_parts = report.files.iter().any(|file| !file.parts.is_empty());
-    let mut table = Table::new(order);
+    let mut table = Table::new("Worst first");
     table.column("file", "");
     if has_parts {
         table.column("extents, to scale", "Each block is an extent, in the order of the file, and neighbours differ in shade; low blocks are several extents each. A bar below marks what is to be moved.");
@@ -47,6 +47,7 @@ pub fn section(report: &PageReport) -> Option<Markup> {
     }
     let more = report.files_in_all.saturating_sub(report.files.len() as u64);
     Some(html! {
+        p { (order) }
         (table.draw())
         @if has_parts { (key()) }
         @if more > 0 { p { "And " (count(more)) " more files, which cost less." } }
