@@ -164,7 +164,8 @@ fn begin(method: WriteMethod, path: &Path, at: u64, bytes: &[u8], soak: &Path) -
     let digits: String = bytes[..PATTERN].iter().map(|byte| format!("{byte:02x}")).collect();
     let mut command = Command::new("fio");
     command.args(["--name=one", "--rw=write", "--bs=4k", "--size=4k", "--iodepth=4"]);
-    command.arg("--direct=1");
+    // With the processor's own clock it first spins for a twentieth of a second to learn how fast that is.
+    command.args(["--direct=1", "--clocksource=clock_gettime"]);
     command.args(["--overwrite=1", "--fallocate=none", "--end_fsync=1", "--output=/dev/null"]);
     command.arg(format!("--ioengine={engine}")).arg(format!("--offset={at}"));
     command.arg(format!("--buffer_pattern=0x{digits}"));

@@ -3,7 +3,7 @@
 //!
 //! A load of programs' calls, and of moves by remaps, is cut before and after every command, at several instants, on a small drive that
 //! collects and whose log is compacted soon; one mount in two is cut off, too. Each cut is a mount, a comparison with what must be durable,
-//! a check of the tables, more of the load, and another cut. `simfs/tests/remaps` does the same at more than 100,000 states, and leaves out
+//! a check of the tables, more of the load, and another cut. `simfs/tests/simulated/remaps` does the same at more than 100,000 states, and leaves out
 //! each step of the protocol to see it fail.
 
 use crate::experiment::{Experiment, Results};

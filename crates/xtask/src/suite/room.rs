@@ -107,8 +107,9 @@ impl Room {
     pub fn workers(self) -> usize {
         match self {
             Self::Machine => ON_DISKS,
-            Self::Elsewhere => std::thread::available_parallelism().map_or(1, usize::from),
-            Self::Nowhere => 1,
+            Self::Elsewhere | Self::Nowhere => {
+                std::thread::available_parallelism().map_or(1, usize::from)
+            }
         }
     }
 

@@ -1,9 +1,6 @@
 //! What the tests of all simulated file systems share: the conformance fixture over any of them, and drives. Their power cuts are those of
 //! `fragmend_simfs::cuts`.
 
-#![allow(dead_code)] // each test file uses its part
-#![allow(unused_imports)]
-
 pub mod drives;
 pub mod fixture;
 pub mod lossy;

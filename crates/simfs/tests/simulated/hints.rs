@@ -1,7 +1,6 @@
 //! The hints of data writes (FAST'24, section 4): which reach the drive, and which of them it cannot follow.
 
-mod support;
-
+use crate::support::drives::{flash, path};
 use fragmend_apply::{Options as Run, Rate, apply};
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::drive::Placement;
@@ -15,7 +14,6 @@ use fragmend_simfs::machine::Machine;
 use fragmend_simfs::mounted::Settings;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use support::drives::{flash, path};
 
 const BLOCK: u64 = 4096;
 

@@ -2,10 +2,9 @@
 //! small: a call that fails changes nothing but the file that it is for, what is synced is there after a power cut, and tables and drive
 //! agree.
 //!
-//! `HOSTILE_RUNS=1000 cargo test -p fragmend-simfs --test hostile` makes as many runs of each; `HOSTILE_SEED` is the first.
+//! `HOSTILE_RUNS=1000 cargo test -p fragmend-simfs --test simulated hostile` makes as many runs of each; `HOSTILE_SEED` is the first.
 
-mod support;
-
+use crate::support::{Kind, Random, Seen, drives};
 use fragmend_apply::{Options as Apply, Rate, Volumes};
 use fragmend_flash::ssd::Ssd;
 use fragmend_layout::{ByteRange, FileId, Volume};
@@ -22,7 +21,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
-use support::{Kind, Random, Seen, drives};
 
 /// The file system in the manner of ext4, with so small a journal.
 struct Ext4Like {

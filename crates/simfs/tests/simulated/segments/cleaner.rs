@@ -1,6 +1,6 @@
 //! What the cleaner does to files that were written concurrently (APSys'16, sections 4.1 and 4.2), and what ageing costs.
 
-use crate::drives::fast;
+use super::drives::fast;
 use crate::support::Random;
 use fragmend_layout::{ByteRange, FileId, Volume};
 use fragmend_simfs::file_system::{Access, FileSystem};
@@ -132,7 +132,7 @@ fn what_is_full_can_be_overwritten() {
 }
 
 #[test]
-#[ignore = "a minute: cargo test -p fragmend-simfs --test segments ages_sixteen -- --ignored --nocapture"]
+#[ignore = "a minute: cargo test -p fragmend-simfs --test simulated ages_sixteen -- --ignored --nocapture"]
 fn ages_sixteen_gibibytes() {
     let fs = mounted(Cleaning::default(), 4 << 20);
     let blocks = 3 << 20;

@@ -1,8 +1,8 @@
 //! Each barrier is left out once, and the power cuts find that.
 
-use crate::Segments;
-use crate::cuts::busy;
-use crate::drives::{small, small_zoned, small_zones, tight_lossy};
+use super::Segments;
+use super::cuts::busy;
+use super::drives::{small, small_zoned, small_zones, tight_lossy};
 use crate::support::Kind;
 use crate::support::cuts::{Cuts, Found};
 use fragmend_layout::ByteRange;

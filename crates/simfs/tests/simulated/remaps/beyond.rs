@@ -1,7 +1,7 @@
 //! janusdL and janusdP, and what janusd's conclusion proposes: that files and free space are joined, and that no data is written for it.
 
+use super::{EXCLUSIVE, Moves};
 use crate::support::drives;
-use crate::{EXCLUSIVE, Moves};
 use fragmend_layout::{ByteRange, FileId, Volume};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::InPlace;

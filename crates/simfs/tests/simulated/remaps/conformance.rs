@@ -1,8 +1,8 @@
 //! The conformance suite, with the production planner and mover.
 
+use super::{EXCLUSIVE, Moves, SHARED};
 use crate::support::drives;
 use crate::support::fixture::SimFixture;
-use crate::{EXCLUSIVE, Moves, SHARED};
 use fragmend_conformance::cases;
 
 macro_rules! conforms {

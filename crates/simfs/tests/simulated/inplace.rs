@@ -1,7 +1,8 @@
 //! The file system in the manner of ext4: the conformance suite with the production planner and mover.
 
-mod support;
-
+use crate::support::Kind;
+use crate::support::drives;
+use crate::support::fixture::SimFixture;
 use fragmend_apply::{Options as Run, Rate};
 use fragmend_conformance::{apply_to, cases};
 use fragmend_layout::{ByteRange, Volume};
@@ -14,9 +15,6 @@ use fragmend_simfs::mounted::Primitive;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
-use support::Kind;
-use support::drives;
-use support::fixture::SimFixture;
 
 /// It, without reservation, so that a file can be fragmented.
 struct Ext4Like(Primitive);

@@ -1,11 +1,9 @@
 //! The tests' own drive loses what it may lose, and keeps what it has promised.
 
-mod support;
-
+use crate::support::lossy::Lossy;
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::{Bytes, Device};
 use std::collections::BTreeSet;
-use support::lossy::Lossy;
 
 fn write(drive: &mut Lossy, unit: u32, value: u8) {
     let command = Command::Write { units: Units::new(unit, 1), hint: Hint::None, fua: false };

@@ -1,7 +1,8 @@
 //! The file system in the manner of Btrfs: the conformance suite with the production planner and mover.
 
-mod support;
-
+use crate::support::Kind;
+use crate::support::drives;
+use crate::support::fixture::SimFixture;
 use fragmend_conformance::cases;
 use fragmend_layout::{ByteRange, FileId, Volume};
 use fragmend_simfs::cow::{Cow, Options};
@@ -11,9 +12,6 @@ use fragmend_simfs::machine::Machine;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
-use support::Kind;
-use support::drives;
-use support::fixture::SimFixture;
 
 /// It.
 struct BtrfsLike;

@@ -1,7 +1,6 @@
 //! How fast an image is aged: ten million blocks in some two million calls on 25 GB, on a drive without content.
 
-mod support;
-
+use crate::support::{Random, drives};
 use fragmend_layout::{ByteRange, FileId};
 use fragmend_simfs::cow::{self, Cow};
 use fragmend_simfs::error::Error;
@@ -9,7 +8,6 @@ use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::{self, InPlace};
 use std::path::PathBuf;
 use std::time::Instant;
-use support::{Random, drives};
 
 /// Files that exist at a time.
 const FILES: u64 = 20_000;
@@ -93,7 +91,7 @@ fn tables_agree_after_ageing() {
 }
 
 #[test]
-#[ignore = "a minute and a half: cargo test -p fragmend-simfs --test ageing -- --ignored --nocapture"]
+#[ignore = "a minute and a half: cargo test -p fragmend-simfs --test simulated ageing -- --ignored --nocapture"]
 fn ten_million_blocks_of_25_gigabytes() {
     age_both(10_000_000);
 }

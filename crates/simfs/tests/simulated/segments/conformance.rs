@@ -3,8 +3,8 @@
 //! All cases but three: its files share no blocks; like F2FS, it moves a range in one go, and not in steps as long as the pace allows; it
 //! writes anew what is slow in one extent, and so does not leave it alone.
 
-use crate::Segments;
-use crate::drives::{large_zoned, large_zones};
+use super::Segments;
+use super::drives::{large_zoned, large_zones};
 use crate::support::drives::large;
 use crate::support::fixture::SimFixture;
 use fragmend_conformance::cases;

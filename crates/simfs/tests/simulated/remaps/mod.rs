@@ -1,14 +1,12 @@
 //! Remaps of the drive as what the file system in the manner of ext4 moves by, exclusive and shared: the conformance suite, what is refused,
 //! power cuts at every command, each step of the commit protocol left out.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod beyond;
 mod conformance;
 mod cuts;
 mod refusals;
 
+use crate::support::Kind;
 use fragmend_flash::command::Units;
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
@@ -16,7 +14,6 @@ use fragmend_simfs::inplace::{InPlace, Options};
 use fragmend_simfs::machine::Machine;
 use fragmend_simfs::mounted::{Omit, Primitive, Remap};
 use std::rc::Rc;
-use support::Kind;
 
 const EXCLUSIVE: Primitive = Primitive::Remap(Remap { shared: false, or_copy: false });
 const SHARED: Primitive = Primitive::Remap(Remap { shared: true, or_copy: false });

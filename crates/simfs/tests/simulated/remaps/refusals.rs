@@ -1,7 +1,7 @@
 //! What moved a file, what the drive wrote for it, and what happens where the drive does not remap.
 
+use super::{EXCLUSIVE, Moves, SHARED};
 use crate::support::{Kind, Seen, drives, lossy::Lossy};
-use crate::{EXCLUSIVE, Moves, SHARED};
 use fragmend_apply::{Options, Rate, Receipt, Volumes};
 use fragmend_layout::{ByteRange, FileId, SkipReason};
 use fragmend_plan::{Policy, Settings, Survey};

@@ -1,8 +1,5 @@
 //! The log-structured file system: conformance, power cuts, barriers that are left out, the cleaner.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod barriers;
 mod cleaner;
 mod conformance;
@@ -12,13 +9,13 @@ mod in_device;
 mod meanwhile;
 mod refused;
 
+use crate::support::Kind;
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
 use fragmend_simfs::machine::Machine;
 use fragmend_simfs::segments::{LogStructured, Primitive, Settings};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use support::Kind;
 
 /// A log-structured file system with these parameters.
 pub struct Segments {

@@ -1,7 +1,7 @@
 //! Moves that the drive makes itself (InDeF): which primitive ran, what crossed the link, and what the monitor chooses.
 
-use crate::Segments;
-use crate::drives::{large_zoned, large_zones};
+use super::Segments;
+use super::drives::{large_zoned, large_zones};
 use crate::support::{Kind, Seen};
 use fragmend_apply::{Event, Options, Rate, Receipt};
 use fragmend_conformance::apply_to;

@@ -1,6 +1,6 @@
 //! Bad input: refused with its reason, and nothing has changed.
 
-use crate::drives::{fast, large_zoned, large_zones, small, tight_lossy};
+use super::drives::{fast, large_zoned, large_zones, small, tight_lossy};
 use crate::support::drives::large;
 use fragmend_flash::command::{Hint, Units};
 use fragmend_layout::{ByteRange, FileId, SkipReason, Volume};

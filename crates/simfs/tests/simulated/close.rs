@@ -1,14 +1,12 @@
 //! A file that is closed: what was reserved for it to grow is free again, unless data that is dirty is still to be placed there. The loads of
 //! the power cuts close files, too (`cuts/load.rs`): a reservation is in memory alone, and closing writes nothing.
 
-mod support;
-
+use crate::support::drives;
 use fragmend_layout::{ByteRange, FileId, Volume};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::{InPlace, Options};
 use fragmend_simfs::machine::Machine;
 use std::path::Path;
-use support::drives;
 
 /// So much of the first 128 KiB of a file that it is large, and is to grow.
 const BYTES: u64 = 100 << 10;

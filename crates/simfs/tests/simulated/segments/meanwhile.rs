@@ -1,8 +1,8 @@
 //! Another program overwrites, punches and syncs files while the drive copies them, and the power fails: what was synced is there.
 
-use crate::Segments;
-use crate::drives::{small_zoned, small_zones};
-use crate::in_device::moved;
+use super::Segments;
+use super::drives::{small_zoned, small_zones};
+use super::in_device::moved;
 use crate::support::Kind;
 use crate::support::drives::SMALL_BLOCK;
 use fragmend_layout::{ByteRange, FileId};

@@ -1,7 +1,8 @@
 //! Power cuts of the file system in the manner of ext4, at every command of a load; and each barrier left out.
 
-mod support;
-
+use crate::support::Kind;
+use crate::support::cuts::{Cuts, Found};
+use crate::support::drives;
 use fragmend_simfs::error::Error;
 use fragmend_simfs::file_system::FileSystem;
 use fragmend_simfs::inplace::{InPlace, Options};
@@ -9,9 +10,6 @@ use fragmend_simfs::machine::Machine;
 use fragmend_simfs::mounted::{Omit, Primitive};
 use std::ops::Range;
 use std::rc::Rc;
-use support::Kind;
-use support::cuts::{Cuts, Found};
-use support::drives;
 
 /// A small one: two groups, a journal that wraps now and then, files in leaves.
 #[derive(Clone, Copy, Default)]
@@ -141,7 +139,7 @@ fn every_barrier_is_needed() {
 
 /// The same at tens of thousands of cuts.
 #[test]
-#[ignore = "minutes: cargo test -p fragmend-simfs --test inplace_cuts -- --ignored"]
+#[ignore = "minutes: cargo test -p fragmend-simfs --test simulated inplace_cuts -- --ignored"]
 fn nothing_synced_is_lost_at_any_of_very_many_cuts() {
     let lossy: fn(u64) -> Machine = drives::small_lossy;
     let short = Small { journal: 24, ..AT_ONCE };

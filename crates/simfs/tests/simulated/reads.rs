@@ -1,14 +1,12 @@
 //! Buffered reads: a sequential reader gets windows that grow, whatever the length of its calls, and the next window is in flight
 //! while it uses the last one.
 
-mod support;
-
+use crate::support::drives;
 use fragmend_layout::{ByteRange, FileId};
 use fragmend_simfs::file_system::{Access, FileSystem};
 use fragmend_simfs::inplace::{InPlace, Options};
 use fragmend_simfs::machine::Machine;
 use std::path::Path;
-use support::drives;
 
 const BYTES: u64 = 4 << 20;
 

@@ -1,8 +1,7 @@
 //! The layout of a range has the extents of that range alone: a mover asks for it for every range that it moves, and a file may have
 //! hundreds of thousands of them.
 
-mod support;
-
+use crate::support::drives;
 use fragmend_layout::ByteRange;
 use fragmend_simfs::cow::{self, Cow};
 use fragmend_simfs::file_system::{Access, FileSystem};
@@ -10,7 +9,6 @@ use fragmend_simfs::inplace::{self, InPlace};
 use fragmend_simfs::segments::{LogStructured, Settings};
 use std::path::Path;
 use std::rc::Rc;
-use support::drives;
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 200;

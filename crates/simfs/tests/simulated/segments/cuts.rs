@@ -1,7 +1,7 @@
 //! Power cuts at every command of loads, with the mover and the cleaner at work.
 
-use crate::Segments;
-use crate::drives::{small, small_zoned, small_zones, tight_lossy};
+use super::Segments;
+use super::drives::{small, small_zoned, small_zones, tight_lossy};
 use crate::support::cuts::Cuts;
 use crate::support::drives::small_ssd;
 use fragmend_simfs::machine::Machine;
@@ -83,7 +83,7 @@ fn nothing_durable_is_lost_while_the_drive_copies() {
 }
 
 #[test]
-#[ignore = "minutes: cargo test --release -p fragmend-simfs --test segments tens_of_thousands -- --ignored --nocapture"]
+#[ignore = "minutes: cargo test --release -p fragmend-simfs --test simulated tens_of_thousands -- --ignored --nocapture"]
 fn tens_of_thousands_of_states() {
     let sorted = busy(Victims::FragmentationAware { candidates: 4 }, CopyOrder::Inode, 2);
     let greedy = busy(Victims::Greedy, CopyOrder::Original, 1);

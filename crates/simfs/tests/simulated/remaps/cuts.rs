@@ -1,8 +1,8 @@
 //! Power cuts (J-power): file system and mapping agree at every command, in its beginning, its middle and its end.
 
+use super::{EXCLUSIVE, Moves, SHARED};
 use crate::support::cuts::{Cuts, Found, Window};
 use crate::support::drives;
-use crate::{EXCLUSIVE, Moves, SHARED};
 use fragmend_simfs::mounted::{Omit, Primitive};
 use std::ops::Range;
 
@@ -96,7 +96,7 @@ fn every_step_of_the_protocol_is_needed() {
 
 /// At least 100,000 distinct states.
 #[test]
-#[ignore = "minutes: cargo test -p fragmend-simfs --test remaps -- --ignored --nocapture"]
+#[ignore = "minutes: cargo test -p fragmend-simfs --test simulated remaps -- --ignored --nocapture"]
 fn file_system_and_mapping_agree_at_each_of_very_many_cuts() {
     let (exclusive, shared) = std::thread::scope(|scope| {
         let shared = scope.spawn(|| cuts(SHARED, None, 100..140, 120));
