@@ -46,11 +46,16 @@ static BTRFS_TWICE: FileSystem = FileSystem {
 };
 
 fn image(file_system: &'static FileSystem) -> (Image, PathBuf) {
+    image_with(file_system, SIZE, &[4096, 65536])
+}
+
+/// A file system with a file of so many bytes, in extents of these lengths.
+fn image_with(file_system: &'static FileSystem, size: u64, extents: &[u64]) -> (Image, PathBuf) {
     let image = Image::of(file_system, 320 << 20);
     // Costs are guessed as those of a disk: each break is waited for.
     image.set_queue("rotational", "1");
     let path = image.path().join("file");
-    interleaved(&path, SIZE, &[4096, 65536], true).unwrap();
+    interleaved(&path, size, extents, true).unwrap();
     image.sync();
     (image, path)
 }
@@ -261,6 +266,8 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
     let text = fs::read_to_string(&watched).unwrap();
     let pipe = image.scratch().join("pipe");
     fs::write(image.scratch().join("other"), "").unwrap();
+    fs::create_dir(image.scratch().join("open")).unwrap();
+    fs::set_permissions(image.scratch().join("open"), Permissions::from_mode(0o777)).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
     for (path, more, why) in [
@@ -283,6 +290,25 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
         let said = finish(check.arg("--json"));
         let said: Value = serde_json::from_str(&said.expect(&[8])).unwrap();
         assert!(said["error"].as_str().is_some_and(|error| error.contains(why)), "{said}");
+    }
+    // Figures that nobody would find; the daemon goes on without them, and a run of a timer is no success.
+    for (directory, why) in [("gone", "No such file"), ("open", "every user may write")] {
+        let directory = image.scratch().join(directory);
+        let mine = text.replace(
+            textfile(&image).to_str().unwrap(),
+            directory.join("figures.prom").to_str().unwrap(),
+        );
+        fs::write(&watched, mine).unwrap();
+        let mut check = Command::new(FRAGMEND);
+        let said = finish(check.args(["watch", "--check", "--policy"]).arg(&watched));
+        let once = finish(watch(&image, &watched).arg("--once"));
+        assert_eq!([said.status.code(), once.status.code()], [Some(8), Some(4)], "{once:?}");
+        for said in [said, once] {
+            assert!(
+                said.stderr.contains("figures.prom cannot be written") && said.stderr.contains(why),
+                "{said:?}"
+            );
+        }
     }
     // A run of a timer serves nothing, and its unit permits no socket.
     fs::write(&watched, text.replace("\"off\"", "\"192.0.2.1:9796\"")).unwrap();
@@ -339,6 +365,25 @@ fn loop_the_budget_counts_each_copy() {
     let events = once(&image, &policy(&image, &MOVE.replace("1G", "24M")), &file);
     let queued = of_kind(&events, "planned")[0]["queued_bytes"].as_u64().unwrap();
     assert!(queued <= 6 << 20, "{queued}: {events:?}");
+}
+
+#[test]
+fn loop_the_budget_counts_the_metadata_that_no_process_is_charged_for() {
+    for file_system in [&EXT4, &XFS, &BTRFS] {
+        let size = 256 << 10;
+        let (image, file) = image_with(file_system, size, &[4096]);
+        image.remount();
+        let before = image.counters().written_bytes;
+        let events = once(&image, &policy(&image, MOVE), &file);
+        assert_eq!(extents(&file), 1, "{events:?}");
+        // What the move left to the kernel is written, and little else: nobody else writes there.
+        image.unmount();
+        let device = image.counters().written_bytes - before;
+        let moved = of_kind(&events, "moved");
+        let settled: u64 = moved.iter().map(|m| m["written_bytes"].as_u64().unwrap()).sum();
+        println!("{}: {device} bytes written, settled at {settled}", file_system.name);
+        assert!(device >= size && settled >= device, "{settled} of {device}: {events:?}");
+    }
 }
 
 #[test]

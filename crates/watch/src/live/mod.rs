@@ -43,21 +43,26 @@ pub struct Live {
 struct Volume {
     /// A name that lasts.
     name: String,
-    /// How many bytes the device is written for each byte of a file.
-    copies: u64,
+    /// A directory of it, if each byte may be written there several times.
+    btrfs: Option<PathBuf>,
 }
 
 impl Volume {
     /// The one that is mounted there, if it can be identified.
     fn of(device: &fragmend_plan::Device) -> Option<Self> {
-        let root = std::fs::File::open(device.mount.to_path()?).ok()?;
+        let mount = device.mount.to_path()?;
+        let root = std::fs::File::open(&mount).ok()?;
         let name = FsId::of(&root).ok()?.name();
-        let copies = match device.file_system {
-            // What cannot be read counts as the most: the budget holds all the same.
-            FsKind::Btrfs => space::copies_of_data(&root).unwrap_or(space::MOST_COPIES),
-            _ => 1,
-        };
-        Some(Self { name, copies })
+        let btrfs = (device.file_system == FsKind::Btrfs).then_some(mount);
+        Some(Self { name, btrfs })
+    }
+
+    /// How many bytes the device is written for each byte of a file.
+    fn copies(&self) -> u64 {
+        let Some(mount) = &self.btrfs else { return 1 };
+        // What cannot be read counts as the most: the budget holds all the same.
+        let root = std::fs::File::open(mount);
+        root.and_then(space::copies_of_data).unwrap_or(space::MOST_COPIES)
     }
 }
 
@@ -131,7 +136,7 @@ impl World for Live {
     }
 
     fn copies(&self, device: u64) -> u64 {
-        self.volumes.get(&device).map_or(space::MOST_COPIES, |volume| volume.copies)
+        self.volumes.get(&device).map_or(space::MOST_COPIES, Volume::copies)
     }
 
     fn apply(&mut self, plan: &Plan, policy: &Policy, control: &Control) -> Result<Applied> {
@@ -144,6 +149,7 @@ impl World for Live {
         let mut applied = receipts.applied;
         // What the kernel charged may be in the page cache still; what was exchanged was copied before.
         applied.written_bytes = summary.written_bytes.max(summary.moved_bytes);
+        applied.has_moved_data = summary.moved_bytes > 0;
         applied.stopped = summary.interrupted;
         applied.failed = summary.failed();
         Ok(applied)
