@@ -322,6 +322,35 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
     check(&["--once"]).expect(&[0]);
 }
 
+/// Files are known by their paths without links: a rule that named one by a link would not protect it.
+#[test]
+fn loop_a_rule_that_leads_over_a_link_is_refused() {
+    let (image, file) = image(&EXT4);
+    let link = image.scratch().join("link");
+    symlink(image.path(), &link).unwrap();
+    let ignoring = |path: &Path| {
+        let rule = format!("[[rule]]\npath = \"{}\"\nmode = \"ignore\"\n{MOVE}", path.display());
+        let watched = policy(&image, &rule);
+        let text = fs::read_to_string(&watched).unwrap();
+        let at = format!("paths = [\"{}\"]", image.path().display());
+        fs::write(&watched, text.replace(&at, &format!("paths = [\"{}\"]", link.display())))
+            .unwrap();
+        watched
+    };
+    for rule in [link.join("file"), link.join("not/yet/**"), link.clone()] {
+        let watched = ignoring(&rule);
+        let mut check = Command::new(FRAGMEND);
+        let said = finish(check.args(["watch", "--check", "--policy"]).arg(&watched));
+        let once = finish(watch(&image, &watched).arg("--once"));
+        assert_eq!([said.status.code(), once.status.code()], [Some(8); 2], "{said:?} {once:?}");
+        let why = format!("{}: it is a symbolic link, and a rule's", link.display());
+        assert!(said.stderr.contains(&why) && once.stderr.contains(&why), "{said:?} {once:?}");
+    }
+    let before = places(&file);
+    let events = once(&image, &ignoring(&file), &file);
+    assert!(of_kind(&events, "moved").is_empty() && places(&file) == before, "{events:?}");
+}
+
 /// Every user may ask, and is told what was not looked at.
 #[test]
 fn loop_a_check_without_root_says_what_it_has_not_seen() {

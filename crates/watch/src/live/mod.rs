@@ -17,7 +17,10 @@ use fragmend_sys::fs_id::FsId;
 use fragmend_sys::{directory, input};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -254,13 +257,35 @@ fn keep_below(survey: &mut Survey, paths: &[PathBuf]) {
     survey.files.retain(|file| paths.iter().any(|path| file.path.starts_with(path)));
 }
 
-/// Checks that the paths of a policy can be watched, and that data can be moved on their file systems where a rule says so.
+/// Checks that no rule's path leads over a link, as far as it has no wildcard: files are known by their paths without links, so a rule
+/// that protects what is behind one would protect nothing. Another user's link is theirs to make: it keeps the daemon from nothing.
+fn rules_name_no_link(policy: &Policy) -> Result<()> {
+    let has_wildcard = |part: &OsStr| part.to_string_lossy().contains(['*', '?', '[', '{', '\\']);
+    let trusted = [0, rustix::process::geteuid().as_raw()];
+    let is_link = |at: &&Path| {
+        let found = at.symlink_metadata();
+        found.is_ok_and(|found| found.is_symlink() && trusted.contains(&found.uid()))
+    };
+    for glob in policy.rules.iter().filter_map(|rule| rule.path.as_ref()) {
+        let parts = Path::new(glob.glob().glob()).components();
+        let literal: PathBuf = parts.take_while(|part| !has_wildcard(part.as_os_str())).collect();
+        if let Some(link) = literal.ancestors().filter(is_link).last() {
+            let why = "it is a symbolic link, and a rule's path leads over it; rules match paths without links: name what it leads to";
+            let source = io::Error::new(io::ErrorKind::InvalidInput, why);
+            return Err(Error::Path { path: link.to_owned(), source });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the paths of a policy can be watched, that its rules mean files that can be there, and that data can be moved on their
+/// file systems where a rule says so.
 ///
 /// # Errors
-/// The first path that does not exist, that leads over another user's link, or whose file system is refused.
+/// The first path that does not exist, that leads over another user's link, or whose file system is refused; a link in the path of a
+/// rule.
 pub fn check(policy: &Policy) -> Result<()> {
-    let paths = leads(policy).collect::<Result<Vec<_>>>()?;
-    fragmend_pipeline::can_record(&paths)?;
+    let paths = can_watch(policy)?;
     if policy.moves() {
         fragmend_pipeline::can_move(&paths, &Wanted::default())?;
     }
@@ -272,7 +297,15 @@ pub fn check(policy: &Policy) -> Result<()> {
 /// # Errors
 /// As [`check`]; `PermissionDenied` of the system's for a path that this user cannot see.
 pub fn check_unprivileged(policy: &Policy) -> Result<()> {
-    fragmend_pipeline::can_record(&leads(policy).collect::<Result<Vec<_>>>()?)
+    can_watch(policy).map(drop)
+}
+
+/// Where the paths of a policy lead, if all of it can be watched.
+fn can_watch(policy: &Policy) -> Result<Vec<PathBuf>> {
+    let paths = leads(policy).collect::<Result<Vec<_>>>()?;
+    fragmend_pipeline::can_record(&paths)?;
+    rules_name_no_link(policy)?;
+    Ok(paths)
 }
 
 #[cfg(test)]
