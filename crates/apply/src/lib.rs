@@ -25,5 +25,7 @@ pub mod run;
 pub use environment::{Environment, OwnIo};
 pub use measurement::Measurement;
 pub use pace::Rate;
-pub use receipt::{Event, FreeSegments, Listener, Outcome, Receipt, Skipped, Summary};
+pub use receipt::{
+    BesideReaders, Event, FreeSegments, Listener, Outcome, Receipt, Skipped, Summary,
+};
 pub use run::{ApplyError, Options, Volumes, apply};

@@ -13,6 +13,7 @@
 //!   has no request of ours.
 
 use crate::environment::Environment;
+use crate::receipt::BesideReaders;
 use fragmend_layout::ByteRange;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Pacer<'a> {
     pub gentle: bool,
     /// Time spent in pauses.
     pub paused: Duration,
+    /// What was moved while others read.
+    pub beside: BesideReaders,
 }
 
 /// Bytes that have been read.
@@ -94,9 +97,19 @@ impl<'a> Pacer<'a> {
     /// A pacer for the volume whose files' identities have this device number.
     pub fn new(rate: Rate, environment: &'a dyn Environment, device: u64) -> Self {
         let (next, since) = (environment.now(), Reads::now(environment, device));
-        let (foreign, counted, pressed, paused) = (0, next, None, Duration::ZERO);
-        let gentle = false;
-        Self { environment, rate, device, next, since, foreign, counted, pressed, gentle, paused }
+        Self {
+            environment,
+            rate,
+            device,
+            next,
+            since,
+            foreign: 0,
+            counted: next,
+            pressed: None,
+            gentle: false,
+            paused: Duration::ZERO,
+            beside: BesideReaders::default(),
+        }
     }
 
     /// From now on what this process reads comes from this device, and not from another one.
@@ -122,11 +135,15 @@ impl<'a> Pacer<'a> {
             }
             Rate::Yielding => {
                 // It is looked in any case.
-                if self.others_read() && !self.gentle {
-                    (busy * YIELD).min(SHORT)
-                } else {
-                    Duration::ZERO
+                if !self.others_read() {
+                    return Duration::ZERO;
                 }
+                if self.gentle {
+                    self.beside.moved_gently_bytes += bytes;
+                    return Duration::ZERO;
+                }
+                self.beside.moved_with_pauses_bytes += bytes;
+                (busy * YIELD).min(SHORT)
             }
         }
     }

@@ -140,6 +140,25 @@ pub struct FreeSegments {
     pub after: u64,
 }
 
+/// What was moved while other programs read from the same device, by how they are let go first (`--pace auto`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct BesideReaders {
+    /// While others read: by short requests, one or two in flight, without pauses.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub moved_gently_bytes: u64,
+    /// While others read: by short steps with a pause after each: the engine has no other way, or the device is slow.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub moved_with_pauses_bytes: u64,
+}
+
+impl std::ops::AddAssign for BesideReaders {
+    fn add_assign(&mut self, other: Self) {
+        self.moved_gently_bytes += other.moved_gently_bytes;
+        self.moved_with_pauses_bytes += other.moved_with_pauses_bytes;
+    }
+}
+
 /// What it came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
@@ -184,6 +203,9 @@ pub struct Summary {
     /// Time spent waiting, to keep the pace or to let others go first.
     #[schemars(extend("x-unit" = "seconds"))]
     pub paused_seconds: f64,
+    /// What was moved while others read, and how.
+    #[serde(flatten)]
+    pub beside_readers: BesideReaders,
     /// Longest time that one step locked a file against its writers.
     #[schemars(extend("x-unit" = "seconds"))]
     pub longest_step_seconds: f64,

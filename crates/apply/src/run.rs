@@ -143,6 +143,7 @@ pub fn apply(
     }
     let paused = run.pacers.values().map(|p| p.paused).sum::<Duration>();
     let mut summary = run.summary;
+    run.pacers.values().for_each(|pacer| summary.beside_readers += pacer.beside);
     summary.paused_seconds = paused.as_secs_f64();
     summary.seconds = (environment.now() - started).as_secs_f64();
     summary.interrupted = stop.load(Ordering::Relaxed) && summary.ranges_left > 0;

@@ -4,6 +4,7 @@
 use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_testbed::file_system::EXT4;
 use fragmend_testbed::process::{Running, run};
+use fragmend_testbed::usage::Process;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -56,11 +57,7 @@ fn loop_what_a_killed_test_left_is_removed() {
     let said = lines.find_map(|line| line.split_once(READY).map(|(_, dir)| dir.to_owned()));
     let dir = said.expect("a directory");
     let attached = loop_device_below(&dir);
-    let status = format!("/proc/{}/stat", killed.id());
-    let state = || {
-        let stat = std::fs::read_to_string(&status).unwrap_or_default();
-        stat.rsplit_once(") ").map(|(_, rest)| rest[..1].to_owned())
-    };
+    let state = || Process::Id(killed.id()).state();
     // Until the test's thread waits in syncfs.
     std::thread::sleep(Duration::from_millis(300));
     killed.signal(Signal::KILL);
@@ -68,7 +65,7 @@ fn loop_what_a_killed_test_left_is_removed() {
     assert!(mounted(&dir), "nothing was left behind");
     let tidy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/tidy");
     run("timeout", ["--kill-after=5", "30", tidy]);
-    wait_until("it can end", || state().is_none_or(|state| state == "Z"));
+    wait_until("it can end", || state().is_none_or(|state| state == 'Z'));
     assert!(!mounted(&dir), "still mounted");
     let backing = || std::fs::read_to_string(&attached).unwrap_or_default();
     wait_until("its loop device is detached", || backing().is_empty());

@@ -9,18 +9,12 @@ use fragmend_sys::{inode, mounts};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::tools::extents;
+use fragmend_testbed::usage::Process;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 24 * MIB;
-
-/// The peak of resident memory of this process, in bytes.
-fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
 
 #[test]
 fn loop_a_range_of_any_length_moves_in_little_memory() {
@@ -33,7 +27,7 @@ fn loop_a_range_of_any_length_moves_in_little_memory() {
     let id = FileId { device: meta.dev(), inode: meta.ino(), generation };
     let mount = mounts::of_path(&path).unwrap();
     let volume = engine::volume_for(&mount, &Choice::Native, false).unwrap();
-    let (before, lay) = (peak(), extents(&path));
+    let (before, lay) = (Process::This.peak_bytes().unwrap(), extents(&path));
     assert!(lay > 100, "{lay}");
     let mut file = volume.open(id, &path).unwrap_or_else(|skip| panic!("{skip:?}"));
     let all = ByteRange { start: 0, end: SIZE };
@@ -43,7 +37,7 @@ fn loop_a_range_of_any_length_moves_in_little_memory() {
     drop(file);
     // It has the root of the file system open.
     drop(volume);
-    let took = peak() - before;
+    let took = Process::This.peak_bytes().unwrap() - before;
     println!("{} MiB in one range took {} KiB", SIZE / MIB, took / 1024);
     assert!(took < 8 * MIB, "{took} bytes of memory");
     assert!(extents(&path) < lay / 10, "{}", extents(&path));

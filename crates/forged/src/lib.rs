@@ -35,7 +35,7 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
     target("profile", targets::profile::profile),
@@ -51,6 +51,7 @@ pub const TARGETS: [Target; 22] = [
     Target { memory: (4 << 20, 512), ..target("space", targets::space::space_of) },
     // A pattern becomes an automaton.
     Target { memory: (16 << 20, 1024), ..target("policy", targets::policy::policy) },
+    target("store", targets::store::store),
     target("drive", targets::toml::drive),
     target("load", targets::toml::load),
     target("block-trace", targets::lab::block_trace),

@@ -18,6 +18,7 @@ use fragmend_testbed::fio;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Running, free_address};
 use fragmend_testbed::terminal::Terminal;
+use fragmend_testbed::usage::Process;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
@@ -91,10 +92,10 @@ fn load(image: &Image, time: Duration) -> Running {
 
 /// What a process has used since `began`, beside this load.
 fn used(pid: u32, began: Instant, load: Running) -> Used {
-    let seconds = began.elapsed().as_secs_f64();
-    let percent = 100.0 * processor_seconds(pid) / seconds;
+    let (process, seconds) = (Process::Id(pid), began.elapsed().as_secs_f64());
+    let percent = 100.0 * process.processor_time().expect("it runs").as_secs_f64() / seconds;
     let kernel_percent = 100.0 * program_seconds(pid) / seconds;
-    let mib = peak_mib(pid);
+    let mib = process.peak_bytes().expect("it runs") as f64 / (1 << 20) as f64;
     let reads = fio::parse(&load.wait().expect(&[0])).read.iops;
     Used { mib, percent, kernel_percent, reads }
 }
@@ -163,14 +164,6 @@ fn scrape(at: SocketAddr) -> Option<String> {
     Some(answer)
 }
 
-/// The processor time of a process, in user mode and in the kernel (`proc_pid_stat(5)`).
-fn processor_seconds(pid: u32) -> f64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let fields = text.rsplit(')').next().expect("fields").split_whitespace().skip(11).take(2);
-    let ticks: f64 = fields.map(|field| field.parse::<f64>().expect("ticks")).sum();
-    ticks / rustix::param::clock_ticks_per_second() as f64
-}
-
 /// The run time of the BPF programs that a process has loaded, while it is counted (`/proc/PID/fdinfo`).
 fn program_seconds(pid: u32) -> f64 {
     let all = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("it runs").flatten();
@@ -180,12 +173,4 @@ fn program_seconds(pid: u32) -> f64 {
         line.trim().parse::<f64>().ok()
     });
     ns.sum::<f64>() / 1e9
-}
-
-/// The most memory of a process that was ever resident.
-fn peak_mib(pid: u32) -> f64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    kib / 1024.0
 }

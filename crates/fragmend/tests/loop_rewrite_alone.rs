@@ -9,6 +9,7 @@ use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
+use fragmend_testbed::usage::Process;
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -379,10 +380,7 @@ fn loop_a_pipe_in_the_place_of_the_journal_keeps_nobody_waiting() {
     fs::create_dir_all(image.path()).unwrap();
     run("mkfifo", [image.path().join(".fragmend-rewrite")]);
     stopped.signal(Signal::CONT);
-    let ended = |pid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
-    };
+    let ended = |pid| Process::Id(pid).state() == Some('Z');
     let began = Instant::now();
     while !ended(stopped.id()) {
         assert!(began.elapsed().as_secs() < 10, "it waits for the pipe");

@@ -1,5 +1,6 @@
 //! `fragmend scan` says what fragmented files are to their programs, and what prevents the fragments.
 
+use fragmend_report::plan::PlanReport;
 use fragmend_report::scan::ScanReport;
 use fragmend_testbed::fragment;
 use fragmend_testbed::image::{Image, run};
@@ -37,14 +38,20 @@ fn loop_a_fragmented_database_is_named_with_what_prevents_that() {
     assert!(!known.contains("whole.db"), "{out}");
 
     // So does a plan, of the files that it lists.
-    let mut plan = Command::new(env!("CARGO_BIN_EXE_fragmend"));
-    let plan =
-        plan.args(["plan", "--policy", "bypass", "--top", "1"]).arg(image.path()).output().unwrap();
-    let out = String::from_utf8(plan.stdout).unwrap();
+    let plan = |args: &[&str]| {
+        let mut plan = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        plan.args(["plan", "--policy", "bypass", "--top", "1"]).args(args).arg(image.path());
+        plan.output().unwrap().stdout
+    };
+    let out = String::from_utf8(plan(&[])).unwrap();
     let (listed, rest) = out.split_once("What is known of these files:\n").unwrap();
     let named = ["orders.db", "customers.db"].map(|name| listed.contains(name));
     assert_ne!(named[0], named[1], "{out}");
     assert_eq!(rest.matches("     SQLite: database in pages of 4096 bytes\n").count(), 1, "{out}");
+
+    let report: PlanReport = serde_json::from_slice(&plan(&["--json"])).unwrap();
+    let [listed] = &report.known[..] else { panic!("{report:?}") };
+    assert!(listed.known.program == "SQLite" && listed.path.path.ends_with(".db"), "{listed:?}");
 
     let document = scan(image.path(), &["--json"]);
     let report: ScanReport = serde_json::from_slice(&document.stdout).unwrap();

@@ -1,7 +1,7 @@
 //! The generic half of `apply`, with any faults: on a volume in memory, with a virtual clock.
 
 use fragmend_apply::{
-    Environment, Event, Options, Outcome, Rate, Receipt, Summary, Volumes, apply,
+    BesideReaders, Environment, Event, Options, Outcome, Rate, Receipt, Summary, Volumes, apply,
 };
 use fragmend_layout::{ByteRange, FileId, SkipReason, Volume};
 use fragmend_memory::{Change, Fault, Memory, World};
@@ -404,11 +404,14 @@ fn no_more_bytes_a_second_go_than_were_asked_for() {
 fn readers_go_first_and_without_readers_nothing_waits() {
     let alone = long().fixture();
     let (quiet, _) = applied(&alone, &long().options);
-    assert_eq!(quiet.paused_seconds, 0.0);
+    assert_eq!((quiet.paused_seconds, quiet.beside_readers), (0.0, BesideReaders::default()));
     let fixture = long().fixture();
     fixture.world.others_read(Duration::ZERO..Duration::from_secs(3600), 50 << 20);
     let (beside, _) = applied(&fixture, &long().options);
     assert_eq!(beside.moved_bytes, quiet.moved_bytes);
+    let with_pauses =
+        BesideReaders { moved_gently_bytes: 0, moved_with_pauses_bytes: beside.moved_bytes };
+    assert_eq!(beside.beside_readers, with_pauses);
     // In short steps, each followed by a pause of many times its length.
     assert!(beside.paused_seconds > 4.0 * quiet.seconds, "{beside:?}\n{quiet:?}");
     assert!(

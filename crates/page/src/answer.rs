@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// Files that are named in an answer.
 const NAMED: usize = 3;
+/// Pauses are named from this share of a run's time on.
+const NO_PAUSE: f64 = 0.01;
 
 /// What the report says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,10 +37,7 @@ pub struct Answer {
 /// The answer of a report whose other parts are there.
 pub(crate) fn answer(report: &PageReport) -> Answer {
     let plan = report.plans.first();
-    // A run that has moved nothing leaves the answer to the plan.
-    let moved = |run: &&Moved| run.ranges_moved > 0 && !run.dry_run;
-    let runs = || report.runs.iter().filter_map(|run| run.summary.as_ref());
-    let run = runs().find(moved);
+    let run = moved(report);
     let scan = report.scans.first();
     let measured = report.measurements.first();
     let sentence = measured
@@ -52,11 +51,20 @@ pub(crate) fn answer(report: &PageReport) -> Answer {
         sentence: sentence.unwrap_or_else(|| {
             "The inputs say nothing of a file system: give a scan, a plan or receipts.".into()
         }),
-        is_it_bad: is_it_bad(plan, scan),
+        is_it_bad: is_it_bad(plan, run, scan),
         which_files: which_files(report),
         what_would_it_cost: cost(plan, run),
-        what_did_it_change: change(run, runs().next().is_some(), measured),
+        what_did_it_change: change(run, runs(report).next().is_some(), measured),
     }
+}
+
+fn runs(report: &PageReport) -> impl Iterator<Item = &Moved> {
+    report.runs.iter().filter_map(|run| run.summary.as_ref())
+}
+
+/// The run that the answer is about. One that has moved nothing leaves the answer to the plan.
+pub(crate) fn moved(report: &PageReport) -> Option<&Moved> {
+    runs(report).find(|run| run.ranges_moved > 0 && !run.dry_run)
 }
 
 fn bytes(n: u64) -> String {
@@ -108,18 +116,18 @@ fn of_run(run: &Moved, plan: Option<&PlanPart>) -> String {
     let foreseen = plan.map_or(String::new(), |plan| {
         let s = &plan.summary;
         format!(
-            "; all of the plan saves {} of the {} that one replay waits for the device ({}), as predicted",
+            " The plan predicts {} less waiting for the device in each replay ({} of {}); that was not measured.",
             seconds(s.seconds_saved),
-            seconds(s.seconds_before),
-            share(s.seconds_saved, s.seconds_before)
+            share(s.seconds_saved, s.seconds_before),
+            seconds(s.seconds_before)
         )
     });
     format!(
-        "{} moved: {} in {} now, before in {}{foreseen}.",
+        "{} moved: {} from {} to {}.{foreseen}",
         bytes(run.moved_bytes),
-        of(run.ranges_moved, "range is", "ranges are"),
-        of(run.extents_after, "fragment", "fragments"),
-        count(run.extents_before)
+        of(run.ranges_moved, "range", "ranges"),
+        of(run.extents_before, "fragment", "fragments"),
+        count(run.extents_after)
     )
 }
 
@@ -191,9 +199,9 @@ fn of_lab(report: &PageReport) -> Option<String> {
     Some(format!("{} of {all} of the papers are repeated within their bands.", count(within)))
 }
 
-fn is_it_bad(plan: Option<&PlanPart>, scan: Option<&ScanPart>) -> String {
+fn is_it_bad(plan: Option<&PlanPart>, run: Option<&Moved>, scan: Option<&ScanPart>) -> String {
     match (plan, scan) {
-        (Some(plan), _) => time_lost(&plan.summary),
+        (Some(plan), _) => time_lost(&plan.summary, run.is_some()),
         (None, Some(scan)) => {
             let t = &scan.totals.figures;
             format!(
@@ -206,10 +214,11 @@ fn is_it_bad(plan: Option<&PlanPart>, scan: Option<&ScanPart>) -> String {
     }
 }
 
-fn time_lost(s: &Summary) -> String {
+fn time_lost(s: &Summary, is_moved: bool) -> String {
     let verdict = if s.worth { "worth mending" } else { "not worth mending" };
+    let (waits, can) = if is_moved { ("waited", "was to be") } else { ("waits", "would be") };
     format!(
-        "One replay of what was recorded waits {} for the device; {} of that ({}) could be saved by this plan: {verdict} (a prediction).",
+        "A replay (all reads that were recorded, once more) {waits} {} for the device; {} of that ({}) {can} saved by the plan: {verdict} (a prediction).",
         seconds(s.seconds_before),
         seconds(s.seconds_saved),
         share(s.seconds_saved, s.seconds_before)
@@ -232,7 +241,7 @@ fn which_files(report: &PageReport) -> String {
 fn named(file: &WorstFile) -> String {
     let f = &file.figures;
     let why = match (f.seconds_saved, f.extents, f.ideal_extents) {
-        (Some(saved), _, _) => format!("{} lost", seconds(saved)),
+        (Some(saved), _, _) => format!("{} in each replay", seconds(saved)),
         (None, Some(extents), Some(ideal)) => {
             format!("{} for {}", of(extents, "extent", "extents"), count(ideal))
         }
@@ -243,12 +252,15 @@ fn named(file: &WorstFile) -> String {
 
 fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
     if let Some(run) = run {
+        let pauses = match run.paused_seconds {
+            paused if paused < NO_PAUSE * run.seconds => String::new(),
+            paused => format!(", of which {} were pauses for others", seconds(paused)),
+        };
         return format!(
-            "{} were written and {} read, in {} of which {} were pauses.",
+            "{} were written and {} read, with what compares the copies; it lasted {}{pauses}.",
             bytes(run.written_bytes),
             bytes(run.read_bytes),
-            seconds(run.seconds),
-            seconds(run.paused_seconds)
+            seconds(run.seconds)
         );
     }
     let Some(plan) = plan else { return "Not in the inputs: fragmend plan says it.".into() };
@@ -260,7 +272,7 @@ fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
         format!(", {} of what the drive is rated to be written", human(rated, Unit::Share))
     });
     format!(
-        "{} to write, in {} of {}: {} of the file systems{wear}.",
+        "{} would be written, in {} of {}: {} of the file systems{wear}.",
         bytes(s.bytes_to_move),
         of(s.ranges, "range", "ranges"),
         of(s.files, "file", "files"),
@@ -274,17 +286,17 @@ fn change(run: Option<&Moved>, has_run: bool, measured: Option<&MeasurementPart>
         return if has_run { "Nothing: no range was moved." } else { none }.into();
     };
     let times = measured.and_then(|part| part.measurement.measured).map_or_else(
-        || " How much time that saves was not measured.".to_owned(),
+        || " Whether reads are quicker was not measured: fragmend auto does that.".to_owned(),
         |times| {
             let (before, after) = (seconds(times.seconds_before), seconds(times.seconds_after));
             format!(" The same reads last {after}, before {before} (measured).")
         },
     );
     format!(
-        "{} moved, {} left alone; fragments of what was moved: {} before, {} after.{times}",
+        "{} moved, {} left alone: in {} before, in {} now.{times}",
         of(run.ranges_moved, "range", "ranges"),
         count(run.ranges_skipped),
-        count(run.extents_before),
+        of(run.extents_before, "fragment", "fragments"),
         count(run.extents_after)
     )
 }

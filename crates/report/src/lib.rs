@@ -29,4 +29,4 @@ pub mod unit;
 pub mod wear;
 
 pub use figures::{Column, Figure, Kind, columns, figures, table};
-pub use unit::{Unit, human};
+pub use unit::{Unit, human, human_beside};

@@ -1,7 +1,8 @@
 //! The document of `fragmend plan`.
 
 use crate::{Unit, human};
-use fragmend_layout::{CostSource, SkipReason, printable, schema};
+use fragmend_known::Known;
+use fragmend_layout::{CostSource, PathText, SkipReason, printable, schema};
 use fragmend_plan::{
     Basis, Cleaned, CurvePoint, Plan, PlannedFile, PlannedRange, Priorities, Summary,
 };
@@ -31,6 +32,19 @@ pub struct PlanReport {
     /// The same by reason, the most frequent first. The plan file names each file.
     #[serde(default)]
     pub skipped: Vec<LeftOut>,
+    /// What files are to their programs, of those in which the plan saves the most time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<KnownFile>,
+}
+
+/// What a file of a plan is to its program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KnownFile {
+    /// Which file.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// What it is.
+    pub known: Known,
 }
 
 /// Files that were left out of a plan for one reason.
@@ -59,8 +73,13 @@ pub fn left_out(plan: &Plan) -> Vec<LeftOut> {
 }
 
 impl PlanReport {
-    /// The report of a plan that was written to `plan_file`, with its curve.
-    pub fn of(plan: &Plan, curve: Vec<CurvePoint>, plan_file: Option<String>) -> Self {
+    /// The report of a plan that was written to `plan_file`, with its curve, and with what is known of its files.
+    pub fn of(
+        plan: &Plan,
+        curve: Vec<CurvePoint>,
+        plan_file: Option<String>,
+        known: Vec<KnownFile>,
+    ) -> Self {
         Self {
             schema_version: schema::DOCUMENT,
             command: "plan".into(),
@@ -69,6 +88,7 @@ impl PlanReport {
             curve,
             files_left_alone: plan.left_alone.len() as u64,
             skipped: left_out(plan),
+            known,
         }
     }
 }
@@ -368,11 +388,11 @@ mod tests {
         let lines: Vec<String> =
             text(&plan, 10, "").lines().map(|line| line.trim_end().to_owned()).collect();
         let expected = [
-            " file    saved  to move  ranges  fragments  requests  then",
-            " /srv/a  0.8 s  3.0 MiB       1         40     1 200    30",
+            " file       saved  to move  ranges  fragments  requests  then",
+            " /srv/a  820.0 ms  3.0 MiB       1         40     1 200    30",
             "",
             "read: 1 234 accesses to 4 files",
-            "wait for the device: 2.5 s now, 1.7 s afterwards: 0.8 s saved (32.8 %)",
+            "wait for the device: 2.5 s now, 1.7 s afterwards: 820.0 ms saved (32.8 %)",
             "to write: 3.0 MiB in 1 ranges of 1 files, 0.3 % of the file systems (whole files: 512.0 MiB)",
             "   1.0 MiB of it in one extent and yet slow: written anew",
             "requests: 3 000 now, 1 830 afterwards",
@@ -421,7 +441,8 @@ mod tests {
                 why: Some(Why::DeviceDoesNotCare),
                 ..Summary::default()
             });
-            let (text, document) = (text(&plan, 10, ""), PlanReport::of(&plan, Vec::new(), None));
+            let (text, document) =
+                (text(&plan, 10, ""), PlanReport::of(&plan, Vec::new(), None, Vec::new()));
             assert!(expected.iter().all(|part| text.contains(part)), "{text}");
             let document = serde_json::to_value(document).unwrap();
             let of = |value: serde_json::Value, name: &str| {

@@ -6,6 +6,7 @@
 //! so that a disturbance of the machine hits them alike; medians are shown.
 
 use fragmend_testbed::image::Image;
+use fragmend_testbed::usage::Process;
 use fragmend_testbed::{measure, tools};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
@@ -166,13 +167,10 @@ fn million(fragmend: &Path) {
 /// showed it within a few milliseconds of the end.
 fn peak_bytes(mut command: Command) -> f64 {
     let mut child = command.spawn().expect("it starts");
-    let status = format!("/proc/{}/status", child.id());
+    let process = Process::Id(child.id());
     let mut peak = 0.0f64;
     while child.try_wait().expect("its own child").is_none() {
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
-        peak = peak.max(kib.unwrap_or(0.0) * 1024.0);
+        peak = peak.max(process.peak_bytes().unwrap_or(0) as f64);
         std::thread::sleep(Duration::from_millis(2));
     }
     assert!(peak > 0.0, "it ended before it could be looked at");

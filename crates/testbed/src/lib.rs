@@ -22,6 +22,7 @@
 //! | [`steps`] | where a test stops an `apply` |
 //! | [`concurrency`] | programs that use files while these are moved, and what they observe |
 //! | [`measure`] | device counters and time around a unit of work, from a cold cache |
+//! | [`usage`] | memory and processor time of a process, and its state |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
 //! | [`noted`] | a trace that the reader itself writes |
 //! | [`columns`] | a trace as any Parquet reader sees it |
@@ -71,3 +72,4 @@ pub mod steps;
 pub mod terminal;
 pub mod thin;
 pub mod tools;
+pub mod usage;

@@ -6,6 +6,7 @@
 //! `cargo bench -p fragmend-trace --bench recording [-- ROUNDS] [ROW...]`, where a row is named by a part of its name.
 
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::usage::Process;
 use fragmend_trace::record::{Options, Summary, record};
 use fragmend_trace::{Filter, Op, Sampling, read};
 use std::os::unix::fs::FileExt;
@@ -104,13 +105,9 @@ fn timed(reader: &dyn Fn() -> f64) -> Speed {
     Speed { iops, ns: (children_ns() - before) / (iops * SECONDS as f64) }
 }
 
-/// The processor time of all processes that this one has waited for (`proc_pid_stat(5)`).
+/// The processor time of all processes that this one has waited for.
 fn children_ns() -> f64 {
-    const TICKS_A_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("this process");
-    let fields = stat.rsplit(')').next().expect("fields").split_whitespace().skip(13).take(2);
-    let ticks: f64 = fields.filter_map(|field| field.parse::<f64>().ok()).sum();
-    ticks / TICKS_A_SECOND * 1e9
+    Process::This.of_its_children().expect("this process").as_nanos() as f64
 }
 
 fn row(what: &str, image: &Image, reader: &dyn Fn() -> f64, rounds: usize) {

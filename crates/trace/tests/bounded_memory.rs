@@ -2,6 +2,7 @@
 //! in its process, because it measures the process.
 
 use fragmend_layout::FileId;
+use fragmend_testbed::usage::Process;
 use fragmend_trace::{Event, Existing, Level, Meta, Op, TraceWriter};
 use std::path::PathBuf;
 
@@ -37,12 +38,6 @@ fn path_of(file: FileId) -> Option<PathBuf> {
     file.inode.is_multiple_of(2).then(|| PathBuf::from(name.repeat(4)))
 }
 
-fn peak_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
-}
-
 #[test]
 fn memory_does_not_grow_with_names_and_files() {
     let dir = tempfile::tempdir().unwrap();
@@ -55,6 +50,6 @@ fn memory_does_not_grow_with_names_and_files() {
     assert_eq!(writer.counts().files, EVENTS);
     assert!(writer.counts().without_path >= EVENTS / 2);
     writer.finish(&Meta::new(Level::Syscall, 0)).unwrap();
-    let peak = peak_mib();
+    let peak = Process::This.peak_bytes().unwrap() >> 20;
     assert!(peak < MOST_MIB, "{peak} MiB");
 }

@@ -1,9 +1,10 @@
-//! What the daemon reports: a line of JSON each (`fragmend watch --json`), or a line of text for a log.
+//! What the daemon reports: a [`Line`] of JSON each (`fragmend watch --json`), or a line of text for a log.
 
 use crate::cause::Pattern;
 use crate::schedule::Why;
 use crate::status::Status;
 use crate::store::Recurrence;
+use fragmend_known::Known;
 use fragmend_layout::{FsKind, PathText, printable};
 use fragmend_report::{Unit, human};
 use schemars::JsonSchema;
@@ -133,6 +134,17 @@ pub enum Event {
     End,
 }
 
+/// An event as it is written.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Line {
+    /// What has happened.
+    #[serde(flatten)]
+    pub event: Event,
+    /// What its file is to its program, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<Known>,
+}
+
 impl Event {
     /// That a file was fragmented again.
     pub fn again(path: PathText, recurrence: &Recurrence, file_system: FsKind) -> Self {
@@ -254,5 +266,19 @@ impl Event {
             );
         }
         Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_the_event_with_what_its_file_is() {
+        let event = Event::Failed { what: "x".into() };
+        let known = Known { program: "SQLite".into(), what: "database".into(), advice: None };
+        let line = |known| serde_json::to_value(Line { event: event.clone(), known }).unwrap();
+        assert_eq!(line(None), serde_json::json!({ "event": "failed", "what": "x" }));
+        assert_eq!(line(Some(known))["known"]["program"], "SQLite");
     }
 }

@@ -99,7 +99,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("profile-file", schema_of::<fragmend_device::profile::Profile>()),
         ("report", schema_of::<fragmend_page::PageReport>()),
         ("recover", schema_of::<fragmend_report::recover::RecoverReport>()),
-        ("watch-event", schema_of::<fragmend_watch::Event>()),
+        ("watch-event", schema_of::<fragmend_watch::event::Line>()),
         ("lab-list", schema_of::<fragmend_lab::catalog::Catalog>()),
         ("lab-run", schema_of::<fragmend_lab::experiment::Report>()),
         ("lab-compare", schema_of::<fragmend_lab::compare::report::Comparison>()),

@@ -13,6 +13,7 @@ pub mod policy;
 pub mod profile;
 pub mod record;
 pub mod space;
+pub mod store;
 pub mod text;
 pub mod toml;
 pub mod trace;

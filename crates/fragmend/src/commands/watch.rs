@@ -7,9 +7,10 @@ use crate::outlet::Outlet;
 use crate::threads;
 use crate::ui::{Ui, has_reader};
 use anyhow::Context;
-use fragmend_known::Recogniser;
+use fragmend_known::{Known, Recogniser};
 use fragmend_layout::{printable, schema, shell_word};
 use fragmend_sys::capabilities::{self, Capabilities};
+use fragmend_watch::event::Line;
 use fragmend_watch::live::{self, Live};
 use fragmend_watch::notify::Notify;
 use fragmend_watch::policy::{Metrics, PolicyError};
@@ -92,10 +93,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         if let Event::Status(status) = &event {
             exposed.show(status, ui);
         }
+        let known = programs.of(&event);
         match &mut output {
             Some(output) => {
                 let mut text = ui.safe(Vec::new());
-                let written = serde_json::to_string(&event).map(|line| writeln!(text, "{line}"));
+                let written = serde_json::to_string(&Line { event, known });
+                let written = written.map(|line| writeln!(text, "{line}"));
                 output.put(&text.into_inner());
                 if written.is_err() || output.flush(Some(PATIENCE), &control.stop).is_err() {
                     // Nobody reads it any more.
@@ -103,8 +106,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
                 }
             }
             None => {
-                let program = programs.of(&event);
-                event.in_words().into_iter().for_each(|words| log(&event, &(words + &program), ui));
+                let known = known.map(|known| format!(" ({})", printable(&known.to_string())));
+                let words = event.in_words().map(|words| words + &known.unwrap_or_default());
+                words.into_iter().for_each(|words| log(&event, &words, ui));
             }
         }
     };
@@ -162,16 +166,15 @@ struct Programs {
 }
 
 impl Programs {
-    /// The end of an event's line: what its file is to its program.
-    fn of(&mut self, event: &Event) -> String {
+    /// What an event's file is to its program.
+    fn of(&mut self, event: &Event) -> Option<Known> {
         match event {
             Event::Status(status) => self.is_queued = status.queued_batches > 0,
             Event::Waiting { .. } if self.is_queued => {}
             Event::Recorded { .. } | Event::Waiting { .. } => *self = Self::default(),
             _ => {}
         }
-        let known = event.file().and_then(|path| self.recogniser.in_place(&path.to_path()?));
-        known.map_or(String::new(), |known| format!(" ({})", printable(&known.to_string())))
+        event.file().and_then(|path| self.recogniser.in_place(&path.to_path()?))
     }
 }
 
@@ -268,10 +271,10 @@ mod tests {
             std::fs::write(&version, "11\n").unwrap();
             let begin = programs.of(&moved(&table));
             std::fs::remove_file(&version).unwrap();
-            events.iter().for_each(|event| assert_eq!(programs.of(event), ""));
+            events.iter().for_each(|event| assert_eq!(programs.of(event), None));
             let later = programs.of(&moved(&table));
             let _ = programs.of(&Event::Recorded { accesses: 1, lost: 0 });
-            assert!(begin.contains("PostgreSQL"), "{begin}");
+            assert_eq!(begin.as_ref().map(|known| &*known.program), Some("PostgreSQL"));
             later == begin
         };
         assert!(seen(&[]) && seen(&[queued(1), waiting()]) && seen(&[queued(0)]));
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_is_ends_its_line_and_is_not_looked_for_through_a_link() {
+    fn what_a_file_is_is_said_and_is_not_looked_for_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         let mut header = *b"SQLite format 3\0\x10\0\x01\x01\0\x40\x20\x20";
@@ -288,13 +291,13 @@ mod tests {
             let mut whole = [0; 100];
             whole[..content.len()].copy_from_slice(content);
             std::fs::write(&file, whole).unwrap();
-            Programs::default().of(&moved(path))
+            Programs::default().of(&moved(path)).map(|known| known.to_string())
         };
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert_eq!(of(&header, &file), " (SQLite: database in pages of 4096 bytes)");
-        assert_eq!(of(&header, &link), "");
+        assert_eq!(of(&header, &file).unwrap(), "SQLite: database in pages of 4096 bytes");
+        assert_eq!(of(&header, &link), None);
         header[0] = b's';
-        assert_eq!(of(&header, &file), "");
-        assert_eq!(Programs::default().of(&Event::End), "");
+        assert_eq!(of(&header, &file), None);
+        assert_eq!(Programs::default().of(&Event::End), None);
     }
 }

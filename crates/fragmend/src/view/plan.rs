@@ -5,7 +5,7 @@ use fragmend_known::Recogniser;
 use fragmend_lab::plot::Plot;
 use fragmend_pipeline::{Error, Event, Observer};
 use fragmend_plan::{CurvePoint, Plan, Survey};
-use fragmend_report::plan::{PlanReport, text};
+use fragmend_report::plan::{KnownFile, PlanReport, text};
 use fragmend_report::{Unit, human, known};
 use fragmend_trace::Trace;
 use std::io::Write;
@@ -47,17 +47,18 @@ pub fn show(
     ui: &Ui,
 ) -> anyhow::Result<()> {
     let mut out = ui.out();
-    if ui.json {
-        let file = file.map(|f| f.display().to_string());
-        let report = PlanReport::of(plan, curve.to_vec(), file);
-        writeln!(out, "{}", serde_json::to_string(&report)?)?;
-        return Ok(());
-    }
     let mut recogniser = Recogniser::default();
     let known = plan.files.iter().take(top).filter_map(|file| {
         let path = file.path.to_path()?;
-        Some((file.path.printable(), recogniser.at(&path, file.file.inode)?))
+        Some(KnownFile { known: recogniser.at(&path, file.file.inode)?, path: file.path.clone() })
     });
+    if ui.json {
+        let file = file.map(|f| f.display().to_string());
+        let report = PlanReport::of(plan, curve.to_vec(), file, known.collect());
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+        return Ok(());
+    }
+    let known = known.map(|file| (file.path.printable(), file.known));
     writeln!(out, "{}", text(plan, top, &known::text(known)))?;
     if plan.summary.left_shared_bytes > 0 {
         let bytes = human(plan.summary.left_shared_bytes as f64, Unit::Bytes);

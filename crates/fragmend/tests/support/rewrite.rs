@@ -4,6 +4,7 @@ use super::{SIZE, fragmented, plan, write_plan};
 use fragmend_plan::Policy;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
+use fragmend_testbed::usage::Process;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
@@ -76,8 +77,7 @@ pub fn stopped_again(mut stopped: Running, times: u32) -> Running {
 
 /// Whether a process is stopped by a signal.
 pub fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    Process::Id(pid).state() == Some('T')
 }
 
 /// Continues a process wherever it stops, to its end; calls `meanwhile` when it has stopped for the first

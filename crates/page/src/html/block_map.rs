@@ -32,8 +32,8 @@ pub fn section(report: &PageReport) -> Option<Markup> {
     }
     Some(html! {
         p {
-            "Each cell is a part of the address space. It is drawn as to be moved, or moved, if any of it is, and else as "
-            "what most of it is. Point at a cell, tap it, or press the arrow keys on the map to see what it holds; Page Down goes "
+            "The file system as it was scanned: each cell is a part of it, in the order of its addresses. It is drawn as to be moved, "
+            "or moved, if any of it is, and else as what most of it is. What was moved is marked where the scan has found it. Point at a cell, tap it, or press the arrow keys on the map to see what it holds; Page Down goes "
             "to the next highlighted cell."
         }
         @for (number, map) in report.maps.iter().enumerate() { (one(number, map)) }
@@ -59,6 +59,7 @@ fn one(number: usize, map: &BlockMap) -> Markup {
             }
         }
         figure.map {
+            figcaption { (key(map)) }
             p.controls {
                 label { "Order " select.order { option value="rows" { "rows" } option value="hilbert" { "Hilbert curve" } } }
                 label { " Highlight " select.highlight {
@@ -71,7 +72,6 @@ fn one(number: usize, map: &BlockMap) -> Markup {
             canvas tabindex="0" role="application" aria-label=(format!("Block map of {} cells; arrow keys go from cell to cell", map.cells.len()))
                 aria-describedby=(id("cell")) { }
             output.cell #(id("cell")) { "No cell is chosen." }
-            figcaption { (key(map)) }
             script type="application/json" { (PreEscaped(data(map))) }
         }
         details { summary { "This map as a table" } (table(map)) }

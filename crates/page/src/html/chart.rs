@@ -2,7 +2,7 @@
 //! table below it. Series differ by dashes and by the shape of their points as well as by colour.
 
 use super::table::{Cell, Table};
-use fragmend_report::{Unit, human};
+use fragmend_report::{Unit, human, human_beside};
 use maud::{Markup, html};
 
 /// Size of a chart, in units of its own; it is drawn as wide as the page permits.
@@ -122,11 +122,11 @@ impl Chart {
         html! {
             @for tick in y.ticks() {
                 line.grid x1=(LEFT) x2=(right) y1=(place(y.at(tick))) y2=(place(y.at(tick))) {}
-                text x=(LEFT - 6.0) y=(place(y.at(tick) + 4.0)) text-anchor="end" { (human(tick, self.y.unit)) }
+                text x=(LEFT - 6.0) y=(place(y.at(tick) + 4.0)) text-anchor="end" { (human_beside(tick, y.most, self.y.unit)) }
             }
             @for tick in x.ticks() {
                 line.grid x1=(place(x.at(tick))) x2=(place(x.at(tick))) y1=(TOP) y2=(bottom) {}
-                text x=(place(x.at(tick))) y=(bottom + 16.0) text-anchor="middle" { (human(tick, self.x.unit)) }
+                text x=(place(x.at(tick))) y=(bottom + 16.0) text-anchor="middle" { (human_beside(tick, x.most, self.x.unit)) }
             }
             text x=((LEFT + right) / 2.0) y=(SIZE.1 - 8.0) text-anchor="middle" { (self.x.title) }
             text x="14" y=((TOP + bottom) / 2.0) text-anchor="middle"

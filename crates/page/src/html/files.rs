@@ -20,9 +20,9 @@ pub fn section(report: &PageReport) -> Option<Markup> {
     }
     let by_plan = report.files.iter().any(|file| file.figures.seconds_saved.is_some());
     let order = if by_plan {
-        "By the time that mending them would save, as the plan predicts; files without a plan follow by the requests that a sequential read would save."
+        "By the time that mending them saves in each replay, as the plan predicts. Files that no plan lists follow, by the requests that reading them from begin to end would save."
     } else {
-        "By the requests that a sequential read would save. Whether anybody reads them, a scan cannot say."
+        "By the requests that reading them from begin to end would save. Whether anybody reads them, a scan cannot say."
     };
     let columns = columns::<WorstFigures>();
     let known: Vec<Column> = columns
@@ -30,7 +30,7 @@ pub fn section(report: &PageReport) -> Option<Markup> {
         .filter(|column| report.files.iter().any(|file| value(file, column).is_some()))
         .collect();
     let has_parts = report.files.iter().any(|file| !file.parts.is_empty());
-    let mut table = Table::new("The files that cost most");
+    let mut table = Table::new(order);
     table.column("file", "");
     if has_parts {
         table.column("extents, to scale", "Each block is an extent, in the order of the file, and neighbours differ in shade; low blocks are several extents each. A bar below marks what is to be moved.");
@@ -47,10 +47,30 @@ pub fn section(report: &PageReport) -> Option<Markup> {
     }
     let more = report.files_in_all.saturating_sub(report.files.len() as u64);
     Some(html! {
-        p { (order) }
         (table.draw())
+        @if has_parts { (key()) }
         @if more > 0 { p { "And " (count(more)) " more files, which cost less." } }
     })
+}
+
+/// What the drawings of extents mean.
+fn key() -> Markup {
+    let swatch = |class: &str, words: &str| {
+        html! {
+            li {
+                svg viewBox="0 0 28 12" aria-hidden="true" { path class=(class) d="M0 0H28V12H0z" {} }
+                " " (words)
+            }
+        }
+    };
+    html! {
+        ul.key {
+            (swatch("even", "an extent"))
+            (swatch("odd", "the next one"))
+            (swatch("several", "several, too short to be drawn"))
+            (swatch("to-move", "below: to be moved, or moved"))
+        }
+    }
 }
 
 /// The path of a file, and what it is to its program.

@@ -27,7 +27,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 use sha2::{Digest, Sha256};
-use text::{figures_table, shown};
+use text::{figures_table, shown, together};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -126,20 +126,22 @@ fn head(sections: &[Section]) -> Markup {
 
 fn answer(report: &PageReport) -> Markup {
     let a = &report.answer;
+    let is_moved = crate::answer::moved(report).is_some();
+    let cost = if is_moved { "What did it cost?" } else { "What would it cost?" };
     let questions = [
         ("Is it bad?", &a.is_it_bad),
         ("Which files?", &a.which_files),
-        ("What would it cost?", &a.what_would_it_cost),
+        (cost, &a.what_would_it_cost),
         ("What did it change?", &a.what_did_it_change),
     ];
     markup! {
         section #answer tabindex="-1" aria-label="The answer" {
-            h1 { (a.sentence) }
+            h1 { (together(&a.sentence)) }
             dl.questions {
                 @for (question, text) in questions {
                     div {
                         dt { (question) }
-                        dd { bdi { (text) } }
+                        dd { bdi { (together(text)) } }
                     }
                 }
             }

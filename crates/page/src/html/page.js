@@ -140,7 +140,7 @@
     const count = data.cells.length;
     let side = 1;
     while (side * side < count) side *= 2;
-    const canvas = figure.querySelector("canvas");
+    const canvas = figure.querySelector(":scope > canvas");
     const context = canvas.getContext("2d");
     const [order, highlight, find] = ["order", "highlight", "find"].map((name) => figure.querySelector("." + name));
     const output = figure.querySelector("output.cell");

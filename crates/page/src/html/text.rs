@@ -13,6 +13,22 @@ pub fn shown(text: &str) -> String {
     printable(text).to_string()
 }
 
+/// A text in which no line ends between a number and its unit, or within a number.
+pub fn together(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let after_digit = out.ends_with(|c: char| c.is_ascii_digit());
+        let before_unit = |next: &char| next.is_ascii_digit() || "%KMGTPBmus".contains(*next);
+        out.push(if c == ' ' && after_digit && rest.peek().is_some_and(before_unit) {
+            '\u{a0}'
+        } else {
+            c
+        });
+    }
+    out
+}
+
 /// A path.
 pub fn path(path: &PathText) -> Markup {
     html! { bdi.path { (path.printable()) } }
@@ -50,4 +66,19 @@ pub fn figures_table<T: JsonSchema + Serialize>(caption: &str, source: &T) -> Ma
         ]);
     }
     html! { details { summary { (caption) ": all figures" } (table.draw()) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_with_their_units() {
+        let text = "9.0 MiB in 2 119 fragments, 342.7 ms of 1 s (59.0 %) in 43 ranges";
+        let shown = together(text);
+        assert_eq!(
+            shown.replace('\u{a0}', "_"),
+            "9.0_MiB in 2_119 fragments, 342.7_ms of 1_s (59.0_%) in 43 ranges"
+        );
+    }
 }

@@ -76,6 +76,21 @@ impl Store {
         store.recover(now)?;
         Ok((store, aside))
     }
+
+    /// A store in memory alone with the rows that this SQL inserts, as [`Self::open`] returns it of a file that somebody else
+    /// has written. For tests of what such a file can do.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    #[doc(hidden)]
+    pub fn forged(rows: &str, now: Time) -> Result<Self> {
+        let connection = Connection::open_in_memory()?;
+        schema::make(&connection)?;
+        connection.execute_batch(rows)?;
+        let mut store = Self { connection };
+        store.recover(now)?;
+        Ok(store)
+    }
 }
 
 fn refused(path: &Path, what: &'static str) -> StoreError {
