@@ -6,7 +6,7 @@
 //! A thread of its own receives them: the kernel runs no handler in a thread that waits like that.
 
 use fragmend_sys::signals::{self, Waiting};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use std::sync::atomic::AtomicBool;
@@ -43,7 +43,8 @@ pub fn install() -> anyhow::Result<&'static AtomicBool> {
 }
 
 /// As [`install`], for a verb that must set something right before it ends, whatever ends it: each signal that would end the process
-/// requests the same as SIGTERM.
+/// requests the same as SIGTERM. None from outside stops it, as Ctrl-Z does not, which is a key to it: the terminal would stay as it
+/// is, for the shell.
 ///
 /// # Errors
 /// The kernel refuses the handler.
@@ -52,6 +53,8 @@ pub fn install_for_all() -> anyhow::Result<&'static AtomicBool> {
     handled.extend([SIGINT, SIGTERM]);
     handled.sort_unstable();
     handled.dedup();
+    // A handler instead of the default action; nobody reads its flag.
+    flag::register(SIGTSTP, Arc::default())?;
     handle(handled)
 }
 

@@ -163,7 +163,13 @@ fn loop_the_terminal_is_as_before_whatever_ends_it() {
     let modes = terminal.modes();
     let press = |key| terminal.press(key);
     let send = |number| signal(&path, number);
-    let ends: [(&str, &dyn Fn(), bool); 11] = [
+    // It is not suspended: the shell would find the terminal as it is.
+    let suspend = || {
+        send(Signal::TSTP);
+        std::thread::sleep(Duration::from_millis(500));
+        press("q");
+    };
+    let ends: [(&str, &dyn Fn(), bool); 13] = [
         ("q", &|| press("q"), false),
         ("q", &|| press("q"), true),
         ("Ctrl-C", &|| press("C-c"), false),
@@ -175,6 +181,8 @@ fn loop_the_terminal_is_as_before_whatever_ends_it() {
         ("SIGQUIT", &|| send(Signal::QUIT), false),
         ("SIGQUIT", &|| send(Signal::QUIT), true),
         ("SIGALRM", &|| send(Signal::ALARM), true),
+        ("SIGTSTP and q", &suspend, false),
+        ("SIGTSTP and q", &suspend, true),
     ];
     for (name, end, moving) in ends {
         busy.watched_in(&terminal, "--force --policy fragpicker --rate 1M");

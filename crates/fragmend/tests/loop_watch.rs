@@ -46,11 +46,16 @@ static BTRFS_TWICE: FileSystem = FileSystem {
 };
 
 fn image(file_system: &'static FileSystem) -> (Image, PathBuf) {
+    image_with(file_system, SIZE, &[4096, 65536])
+}
+
+/// A file system with a file of so many bytes, in extents of these lengths.
+fn image_with(file_system: &'static FileSystem, size: u64, extents: &[u64]) -> (Image, PathBuf) {
     let image = Image::of(file_system, 320 << 20);
     // Costs are guessed as those of a disk: each break is waited for.
     image.set_queue("rotational", "1");
     let path = image.path().join("file");
-    interleaved(&path, SIZE, &[4096, 65536], true).unwrap();
+    interleaved(&path, size, extents, true).unwrap();
     image.sync();
     (image, path)
 }
@@ -261,6 +266,8 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
     let text = fs::read_to_string(&watched).unwrap();
     let pipe = image.scratch().join("pipe");
     fs::write(image.scratch().join("other"), "").unwrap();
+    fs::create_dir(image.scratch().join("open")).unwrap();
+    fs::set_permissions(image.scratch().join("open"), Permissions::from_mode(0o777)).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
     for (path, more, why) in [
@@ -284,6 +291,25 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
         let said: Value = serde_json::from_str(&said.expect(&[8])).unwrap();
         assert!(said["error"].as_str().is_some_and(|error| error.contains(why)), "{said}");
     }
+    // Figures that nobody would find; the daemon goes on without them, and a run of a timer is no success.
+    for (directory, why) in [("gone", "No such file"), ("open", "every user may write")] {
+        let directory = image.scratch().join(directory);
+        let mine = text.replace(
+            textfile(&image).to_str().unwrap(),
+            directory.join("figures.prom").to_str().unwrap(),
+        );
+        fs::write(&watched, mine).unwrap();
+        let mut check = Command::new(FRAGMEND);
+        let said = finish(check.args(["watch", "--check", "--policy"]).arg(&watched));
+        let once = finish(watch(&image, &watched).arg("--once"));
+        assert_eq!([said.status.code(), once.status.code()], [Some(8), Some(4)], "{once:?}");
+        for said in [said, once] {
+            assert!(
+                said.stderr.contains("figures.prom cannot be written") && said.stderr.contains(why),
+                "{said:?}"
+            );
+        }
+    }
     // A run of a timer serves nothing, and its unit permits no socket.
     fs::write(&watched, text.replace("\"off\"", "\"192.0.2.1:9796\"")).unwrap();
     let check = |more: &[&str]| {
@@ -294,6 +320,35 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
     assert!(refused.stderr.contains("cannot be served at 192.0.2.1:9796"), "{refused:?}");
     assert_eq!(refused.status.code(), Some(8));
     check(&["--once"]).expect(&[0]);
+}
+
+/// Files are known by their paths without links: a rule that named one by a link would not protect it.
+#[test]
+fn loop_a_rule_that_leads_over_a_link_is_refused() {
+    let (image, file) = image(&EXT4);
+    let link = image.scratch().join("link");
+    symlink(image.path(), &link).unwrap();
+    let ignoring = |path: &Path| {
+        let rule = format!("[[rule]]\npath = \"{}\"\nmode = \"ignore\"\n{MOVE}", path.display());
+        let watched = policy(&image, &rule);
+        let text = fs::read_to_string(&watched).unwrap();
+        let at = format!("paths = [\"{}\"]", image.path().display());
+        fs::write(&watched, text.replace(&at, &format!("paths = [\"{}\"]", link.display())))
+            .unwrap();
+        watched
+    };
+    for rule in [link.join("file"), link.join("not/yet/**"), link.clone()] {
+        let watched = ignoring(&rule);
+        let mut check = Command::new(FRAGMEND);
+        let said = finish(check.args(["watch", "--check", "--policy"]).arg(&watched));
+        let once = finish(watch(&image, &watched).arg("--once"));
+        assert_eq!([said.status.code(), once.status.code()], [Some(8); 2], "{said:?} {once:?}");
+        let why = format!("{}: it is a symbolic link, and a rule's", link.display());
+        assert!(said.stderr.contains(&why) && once.stderr.contains(&why), "{said:?} {once:?}");
+    }
+    let before = places(&file);
+    let events = once(&image, &ignoring(&file), &file);
+    assert!(of_kind(&events, "moved").is_empty() && places(&file) == before, "{events:?}");
 }
 
 /// Every user may ask, and is told what was not looked at.
@@ -339,6 +394,25 @@ fn loop_the_budget_counts_each_copy() {
     let events = once(&image, &policy(&image, &MOVE.replace("1G", "24M")), &file);
     let queued = of_kind(&events, "planned")[0]["queued_bytes"].as_u64().unwrap();
     assert!(queued <= 6 << 20, "{queued}: {events:?}");
+}
+
+#[test]
+fn loop_the_budget_counts_the_metadata_that_no_process_is_charged_for() {
+    for file_system in [&EXT4, &XFS, &BTRFS] {
+        let size = 256 << 10;
+        let (image, file) = image_with(file_system, size, &[4096]);
+        image.remount();
+        let before = image.counters().written_bytes;
+        let events = once(&image, &policy(&image, MOVE), &file);
+        assert_eq!(extents(&file), 1, "{events:?}");
+        // What the move left to the kernel is written, and little else: nobody else writes there.
+        image.unmount();
+        let device = image.counters().written_bytes - before;
+        let moved = of_kind(&events, "moved");
+        let settled: u64 = moved.iter().map(|m| m["written_bytes"].as_u64().unwrap()).sum();
+        println!("{}: {device} bytes written, settled at {settled}", file_system.name);
+        assert!(device >= size && settled >= device, "{settled} of {device}: {events:?}");
+    }
 }
 
 #[test]

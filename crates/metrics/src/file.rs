@@ -18,12 +18,21 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// What the file system refuses; `PermissionDenied` for a directory that every user may write, who could put other figures in
 /// the file's place. The file is then as it was.
 pub fn write(path: &Path, text: &Text) -> io::Result<()> {
+    check(path)?;
+    output::write(path, Audience::Everybody, text.plain.as_bytes())
+}
+
+/// Checks that there is a directory for it, and nothing in its place that is no file.
+///
+/// # Errors
+/// As [`write`], as far as every user can see it.
+pub fn check(path: &Path) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     if directory.metadata()?.permissions().mode() & WRITABLE_BY_ALL != 0 {
         let why = "every user may write its directory, and could replace it";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
-    output::write(path, Audience::Everybody, text.plain.as_bytes())
+    output::replaces(path).map(drop)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 mod plan;
 
 use crate::activity::Activity;
-use crate::choose::most_written;
+use crate::choose::{self, most_written};
 use crate::event::Event;
 use crate::policy::PolicyError;
 use crate::schedule::{Known, Schedule, Step, Why};
@@ -53,6 +53,8 @@ pub enum WatchError {
 struct Batch {
     evidence: EvidenceId,
     file: FileKey,
+    /// Device number of its file system.
+    device: u64,
     path: PathText,
     ranges: Vec<ByteRange>,
     /// How many bytes the device is written for each.
@@ -233,9 +235,10 @@ impl<'a, W: World> Daemon<'a, W> {
 
     /// Moves the first batch of the queue.
     fn carry_out(&mut self, control: &Control) -> Result<(), WatchError> {
-        let Some(batch) = self.queue.pop_front() else { return Ok(()) };
+        let Some(mut batch) = self.queue.pop_front() else { return Ok(()) };
+        batch.copies = batch.copies.max(self.world.copies(batch.device));
         let most_bytes = batch.most_written();
-        let Batch { evidence, file, path, ranges, copies, plan } = batch;
+        let Batch { evidence, file, device, path, ranges, copies, plan } = batch;
         let claim = Claim {
             evidence,
             file: &file,
@@ -265,9 +268,10 @@ impl<'a, W: World> Daemon<'a, W> {
                 Applied { failed: true, ..Applied::default() }
             }
         };
-        let Applied { written_bytes, moved, left_alone, stopped, failed } = applied;
-        // What the budget limits is what the device is written.
-        let written_bytes = written_bytes.saturating_mul(copies);
+        // What the budget limits is what the device is written; data may have been converted meanwhile.
+        let copies = copies.max(self.world.copies(device));
+        let written_bytes = choose::settled(&applied, copies, &ranges);
+        let Applied { moved, left_alone, stopped, failed, .. } = applied;
         let outcome = match (failed, stopped) {
             (true, _) => Outcome::Failed,
             (false, true) => Outcome::Stopped,

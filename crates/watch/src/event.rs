@@ -101,7 +101,7 @@ pub enum Event {
         ranges: u64,
         /// Ranges that are in fewer fragments now.
         ranges_moved: u64,
-        /// Bytes that were written.
+        /// Bytes that were written; metadata counts as the most that it can be.
         written_bytes: u64,
         /// The first reason why a range was left alone.
         #[serde(skip_serializing_if = "Option::is_none")]

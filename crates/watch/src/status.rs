@@ -27,7 +27,7 @@ pub struct Status {
     /// Ranges that are in fewer fragments since.
     #[schemars(extend("x-kind" = "counter"))]
     pub ranges_moved: u64,
-    /// Bytes that were written by moves.
+    /// Bytes that were written by moves; metadata counts as the most that it can be.
     #[schemars(extend("x-unit" = "bytes", "x-kind" = "counter"))]
     pub written_bytes: u64,
     /// Files that were found fragmented again after they were mended.

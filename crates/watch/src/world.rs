@@ -23,8 +23,10 @@ pub struct Recorded {
 /// What became of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Bytes that were written, each once however often the file system keeps it.
+    /// Bytes that this process was charged for, each once however often the file system keeps it. Metadata is mostly not among them.
     pub written_bytes: u64,
+    /// Data has changed its place, if only for a time.
+    pub has_moved_data: bool,
     /// The ranges that have moved.
     pub moved: Vec<ByteRange>,
     /// The first reason why a range was left alone.
@@ -61,7 +63,8 @@ pub trait World {
     /// A name of the file system with this device number that lasts: the same after a reboot. `None` if there is none.
     fn volume(&self, device: u64) -> Option<String>;
 
-    /// How many bytes the device is written at most for each byte of a file on the file system with this device number.
+    /// How many bytes the device is written at most for each byte of a file on the file system with this device number, as it is now:
+    /// data may be converted at any time.
     fn copies(&self, device: u64) -> u64;
 
     /// Moves the ranges of a plan. No more is written than the batch was debited for. Stops at the next safe point when

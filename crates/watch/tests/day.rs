@@ -32,8 +32,9 @@ struct Day {
     /// The files that programs fragment while they are watched, how often.
     spoiled: [bool; FILES],
     pressure: f64,
-    /// How often the disk keeps each byte.
+    /// How often the disk keeps each byte, and once something has moved: data is converted meanwhile.
     copies: u64,
+    converted: u64,
     /// The disk refuses a part of each move.
     fails: bool,
 }
@@ -43,7 +44,20 @@ impl Day {
         let (clock, memory, files) = support::disk(&[true; FILES]);
         let end = Time::from_ms(0).after(Time::DAY);
         let (slept, writes, pressure, fails) = Default::default();
-        Self { clock, memory, files, slept, end, writes, spoiled, pressure, copies: 1, fails }
+        let (copies, converted) = (1, 1);
+        Self {
+            clock,
+            memory,
+            files,
+            slept,
+            end,
+            writes,
+            spoiled,
+            pressure,
+            copies,
+            converted,
+            fails,
+        }
     }
 
     /// Programs write every eighth block of a file elsewhere, as copy on write does.
@@ -146,6 +160,7 @@ impl World for Day {
         let volumes = Volumes::from([(support::DEVICE, volume)]);
         let summary = apply(plan, volumes, &*self.clock, &options, &control.stop, tell).unwrap();
         self.memory.check().unwrap();
+        self.copies = self.converted;
         self.writes.borrow_mut().push((self.now(), summary.moved_bytes * self.copies));
         for file in &plan.files {
             let n = self.files.iter().position(|known| *known == file.file).unwrap();
@@ -155,6 +170,7 @@ impl World for Day {
         }
         Ok(Applied {
             written_bytes: summary.written_bytes.max(summary.moved_bytes),
+            has_moved_data: summary.moved_bytes > 0,
             moved,
             failed: self.fails,
             ..Applied::default()
@@ -215,8 +231,8 @@ fn without_a_rule_files_are_advised_on_and_stay() {
 
 #[test]
 fn what_pays_moves_in_its_hours_within_its_budget_and_once() {
-    // Three files a day: a move may write twice its bytes, and 1 MiB besides.
-    let budget = 7 * support::FILE + support::FILE / 2;
+    // Four files a day: a move may write twice its bytes, and 1 MiB besides.
+    let budget = 10 * support::FILE + support::FILE / 2;
     let policy = || support::policy(budget, "hours = [\"01:00-03:00\", \"22:30-23:00\"]");
     let came = pass(Day::new([false; FILES]), policy());
     let minutes: Vec<i64> = came.writes.iter().map(|(at, _)| at.ms() / 60_000).collect();
@@ -238,28 +254,45 @@ fn what_pays_moves_in_its_hours_within_its_budget_and_once() {
     assert_eq!((came.fragments, came.status.moves), (vec![1; FILES], FILES as u64));
 }
 
-#[test]
-fn what_the_disk_keeps_twice_is_held_and_settled_twice() {
-    let budget = 15 * support::FILE;
-    let came = pass(Day { copies: 2, ..Day::new([false; FILES]) }, support::policy(budget, ""));
+/// What a move of a file is debited with, of one copy: all of it there and back, and metadata.
+const DEBIT: u64 = 2 * support::FILE + (1 << 20);
+/// What it is settled at: all of it, an eighth and 1 MiB for metadata.
+const SETTLED: u64 = support::FILE + support::FILE / 8 + (1 << 20);
+
+/// What each move was debited with, and what it was settled at.
+fn debits(came: &Came) -> Vec<(u64, u64)> {
     let left = |event: &Event| match event {
         Event::Status(status) => Some(status.budget_left_bytes),
         _ => None,
     };
-    let moves: Vec<usize> =
-        (0..came.events.len()).filter(|n| matches!(came.events[*n], Event::Moved { .. })).collect();
-    for n in &moves {
-        let before: Vec<u64> = came.events[..*n].iter().rev().filter_map(left).take(2).collect();
-        let Event::Moved { written_bytes, .. } = came.events[*n] else { unreachable!() };
-        // While it lasts the most is held: all of it twice, and back, and what is beside it.
-        assert_eq!(before[1] - before[0], 2 * (2 * support::FILE + (1 << 20)), "{:?}", came.events);
-        let after = came.events[*n..].iter().find_map(left).unwrap();
-        assert_eq!((before[1] - after, written_bytes), (2 * support::FILE, 2 * support::FILE));
-    }
-    // 15 files' size: 2 are written of each that is moved, and 6 must be free for one.
-    assert_eq!(moves.len(), 5);
+    let debit = |(n, event): (usize, &Event)| {
+        let Event::Moved { written_bytes, .. } = event else { return None };
+        let before: Vec<u64> = came.events[..n].iter().rev().filter_map(left).take(2).collect();
+        let after = came.events[n..].iter().find_map(left).unwrap();
+        assert_eq!(before[1] - after, *written_bytes, "{:?}", came.events);
+        Some((before[1] - before[0], *written_bytes))
+    };
+    came.events.iter().enumerate().filter_map(debit).collect()
+}
+
+#[test]
+fn what_the_disk_keeps_twice_is_held_and_settled_twice() {
+    let budget = 15 * support::FILE;
+    let day = Day { copies: 2, converted: 2, ..Day::new([false; FILES]) };
+    let came = pass(day, support::policy(budget, ""));
+    // After three moves less is left than one may write.
+    assert_eq!(debits(&came), [(2 * DEBIT, 2 * SETTLED); 3]);
     let written: u64 = came.writes.iter().map(|(_, bytes)| bytes).sum();
-    assert_eq!((written, came.status.written_bytes), (10 * support::FILE, 10 * support::FILE));
+    assert_eq!((written, came.status.written_bytes), (6 * support::FILE, 6 * SETTLED));
+}
+
+#[test]
+fn what_is_converted_once_it_was_planned_counts_as_it_is_kept_then() {
+    let day = Day { converted: 2, ..Day::new([false; FILES]) };
+    let came = pass(day, support::policy(1 << 30, ""));
+    // It is converted while the first move lasts.
+    let (first, then) = ((DEBIT, 2 * SETTLED), (2 * DEBIT, 2 * SETTLED));
+    assert_eq!(debits(&came), [first, then, then, then, then, then]);
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl World for Killed {
         if self.random.u32(0..3) == 0 {
             control.reload.store(true, Ordering::Relaxed);
         }
-        let mut applied = Applied::default();
+        let mut applied = Applied { has_moved_data: true, ..Applied::default() };
         for file in &plan.files {
             let n = self.files.iter().position(|known| *known == file.file).unwrap();
             self.truth.put(What::MoveBegan, self.now(), n);

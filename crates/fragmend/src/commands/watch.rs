@@ -9,7 +9,6 @@ use crate::ui::{Ui, has_reader};
 use anyhow::Context;
 use fragmend_known::{Known, Recogniser};
 use fragmend_layout::{printable, schema, shell_word};
-use fragmend_metrics::Server;
 use fragmend_sys::capabilities::{self, Capabilities};
 use fragmend_watch::event::Line;
 use fragmend_watch::live::{self, Live};
@@ -125,7 +124,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         Ok(policy)
     };
     let status = daemon.run(&control, &reread)?;
-    Ok(Exit::FAILED.when(args.once && status.failures > 0))
+    // A run of a timer has failed also if its figures are nowhere.
+    Ok(Exit::FAILED.when(args.once && (status.failures > 0 || exposed.has_failed())))
 }
 
 /// Where the figures go. A run of a timer ends before anybody asks for them.
@@ -234,7 +234,7 @@ fn unusable(args: &Args, policy: &Policy, ui: &Ui) -> Result<(), PolicyError> {
         }
         checked => checked.map_err(|e| wrong(e.into()))?,
     }
-    served(args, policy).listen.map_or(Ok(()), Server::check).map_err(|e| wrong(e.into()))
+    metrics::check(&served(args, policy), ui).map_err(wrong)
 }
 
 /// Whether the system has refused it to this user.

@@ -133,14 +133,16 @@ impl<W: World> Daemon<'_, W> {
             }
         }
         file.ranges = kept;
-        let copies = self.world.copies(file.file.device);
+        let device = file.file.device;
+        let copies = self.world.copies(device);
         let (batches, too_long) = choose::batches(&file, self.budget_bytes().unwrap_or(0), copies);
         outcome.too_long_bytes += too_long;
         for file in batches {
             let (path, ranges) = (file.path.clone(), choose::ranges(&file));
             outcome.queued_bytes += ranges.iter().map(|range| range.len()).sum::<u64>();
             let plan = Plan { files: vec![file], ..plan.clone() };
-            self.queue.push_back(Batch { evidence, file: key.clone(), path, ranges, copies, plan });
+            let file = key.clone();
+            self.queue.push_back(Batch { evidence, file, device, path, ranges, copies, plan });
         }
         Ok(())
     }

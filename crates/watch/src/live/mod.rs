@@ -17,7 +17,10 @@ use fragmend_sys::fs_id::FsId;
 use fragmend_sys::{directory, input};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -43,21 +46,26 @@ pub struct Live {
 struct Volume {
     /// A name that lasts.
     name: String,
-    /// How many bytes the device is written for each byte of a file.
-    copies: u64,
+    /// A directory of it, if each byte may be written there several times.
+    btrfs: Option<PathBuf>,
 }
 
 impl Volume {
     /// The one that is mounted there, if it can be identified.
     fn of(device: &fragmend_plan::Device) -> Option<Self> {
-        let root = std::fs::File::open(device.mount.to_path()?).ok()?;
+        let mount = device.mount.to_path()?;
+        let root = std::fs::File::open(&mount).ok()?;
         let name = FsId::of(&root).ok()?.name();
-        let copies = match device.file_system {
-            // What cannot be read counts as the most: the budget holds all the same.
-            FsKind::Btrfs => space::copies_of_data(&root).unwrap_or(space::MOST_COPIES),
-            _ => 1,
-        };
-        Some(Self { name, copies })
+        let btrfs = (device.file_system == FsKind::Btrfs).then_some(mount);
+        Some(Self { name, btrfs })
+    }
+
+    /// How many bytes the device is written for each byte of a file.
+    fn copies(&self) -> u64 {
+        let Some(mount) = &self.btrfs else { return 1 };
+        // What cannot be read counts as the most: the budget holds all the same.
+        let root = std::fs::File::open(mount);
+        root.and_then(space::copies_of_data).unwrap_or(space::MOST_COPIES)
     }
 }
 
@@ -131,7 +139,7 @@ impl World for Live {
     }
 
     fn copies(&self, device: u64) -> u64 {
-        self.volumes.get(&device).map_or(space::MOST_COPIES, |volume| volume.copies)
+        self.volumes.get(&device).map_or(space::MOST_COPIES, Volume::copies)
     }
 
     fn apply(&mut self, plan: &Plan, policy: &Policy, control: &Control) -> Result<Applied> {
@@ -144,6 +152,7 @@ impl World for Live {
         let mut applied = receipts.applied;
         // What the kernel charged may be in the page cache still; what was exchanged was copied before.
         applied.written_bytes = summary.written_bytes.max(summary.moved_bytes);
+        applied.has_moved_data = summary.moved_bytes > 0;
         applied.stopped = summary.interrupted;
         applied.failed = summary.failed();
         Ok(applied)
@@ -248,13 +257,35 @@ fn keep_below(survey: &mut Survey, paths: &[PathBuf]) {
     survey.files.retain(|file| paths.iter().any(|path| file.path.starts_with(path)));
 }
 
-/// Checks that the paths of a policy can be watched, and that data can be moved on their file systems where a rule says so.
+/// Checks that no rule's path leads over a link, as far as it has no wildcard: files are known by their paths without links, so a rule
+/// that protects what is behind one would protect nothing. Another user's link is theirs to make: it keeps the daemon from nothing.
+fn rules_name_no_link(policy: &Policy) -> Result<()> {
+    let has_wildcard = |part: &OsStr| part.to_string_lossy().contains(['*', '?', '[', '{', '\\']);
+    let trusted = [0, rustix::process::geteuid().as_raw()];
+    let is_link = |at: &&Path| {
+        let found = at.symlink_metadata();
+        found.is_ok_and(|found| found.is_symlink() && trusted.contains(&found.uid()))
+    };
+    for glob in policy.rules.iter().filter_map(|rule| rule.path.as_ref()) {
+        let parts = Path::new(glob.glob().glob()).components();
+        let literal: PathBuf = parts.take_while(|part| !has_wildcard(part.as_os_str())).collect();
+        if let Some(link) = literal.ancestors().filter(is_link).last() {
+            let why = "it is a symbolic link, and a rule's path leads over it; rules match paths without links: name what it leads to";
+            let source = io::Error::new(io::ErrorKind::InvalidInput, why);
+            return Err(Error::Path { path: link.to_owned(), source });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the paths of a policy can be watched, that its rules mean files that can be there, and that data can be moved on their
+/// file systems where a rule says so.
 ///
 /// # Errors
-/// The first path that does not exist, that leads over another user's link, or whose file system is refused.
+/// The first path that does not exist, that leads over another user's link, or whose file system is refused; a link in the path of a
+/// rule.
 pub fn check(policy: &Policy) -> Result<()> {
-    let paths = leads(policy).collect::<Result<Vec<_>>>()?;
-    fragmend_pipeline::can_record(&paths)?;
+    let paths = can_watch(policy)?;
     if policy.moves() {
         fragmend_pipeline::can_move(&paths, &Wanted::default())?;
     }
@@ -266,7 +297,15 @@ pub fn check(policy: &Policy) -> Result<()> {
 /// # Errors
 /// As [`check`]; `PermissionDenied` of the system's for a path that this user cannot see.
 pub fn check_unprivileged(policy: &Policy) -> Result<()> {
-    fragmend_pipeline::can_record(&leads(policy).collect::<Result<Vec<_>>>()?)
+    can_watch(policy).map(drop)
+}
+
+/// Where the paths of a policy lead, if all of it can be watched.
+fn can_watch(policy: &Policy) -> Result<Vec<PathBuf>> {
+    let paths = leads(policy).collect::<Result<Vec<_>>>()?;
+    fragmend_pipeline::can_record(&paths)?;
+    rules_name_no_link(policy)?;
+    Ok(paths)
 }
 
 #[cfg(test)]

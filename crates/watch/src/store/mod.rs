@@ -15,7 +15,7 @@
 //! - after that, until the move is settled: the debit is the most that it can write. The next process finds the move
 //!   without its end and lets the debit stand; its ranges count as moved at that time, so that only a later recording
 //!   permits to move them.
-//! - after it is settled: the debit is what was written.
+//! - after it is settled: the debit is what was written, metadata as the most that it can be.
 
 mod memory;
 mod moves;

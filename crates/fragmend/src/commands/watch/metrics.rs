@@ -1,11 +1,14 @@
 //! Where the daemon's figures go: to an HTTP server and a file, as the policy says.
 
 use crate::ui::Ui;
+use anyhow::anyhow;
 use fragmend_layout::printable_path;
 use fragmend_metrics::{ServeError, Server, Text, file};
 use fragmend_watch::Status;
 use fragmend_watch::policy::Metrics;
+use rustix::io::Errno;
 use std::cell::RefCell;
+use std::path::Path;
 
 /// The daemon's figures, exposed.
 pub struct Exposed(RefCell<State>);
@@ -16,6 +19,29 @@ struct State {
     text: Text,
     /// Why the file could not be written the last time, so that this is said once.
     refused: Option<String>,
+}
+
+/// That the file cannot be written, and why.
+fn unwritable(path: &Path, why: &str) -> String {
+    format!("{} cannot be written: {why}", printable_path(path))
+}
+
+/// Checks that the figures can be where a policy says; what only root can see, others are told.
+///
+/// # Errors
+/// Why the server cannot listen, or the file cannot be written.
+pub fn check(metrics: &Metrics, ui: &Ui) -> anyhow::Result<()> {
+    if let Some(at) = metrics.listen {
+        Server::check(at)?;
+    }
+    let Some(path) = &metrics.textfile else { return Ok(()) };
+    match file::check(path) {
+        Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
+            ui.warn(format!("{}: {e}; only root can see it", printable_path(path)));
+            Ok(())
+        }
+        checked => checked.map_err(|e| anyhow!(unwritable(path, &e.to_string()))),
+    }
 }
 
 impl Exposed {
@@ -44,6 +70,11 @@ impl Exposed {
         Ok(())
     }
 
+    /// Whether the file could not be written the last time.
+    pub fn has_failed(&self) -> bool {
+        self.0.borrow().refused.is_some()
+    }
+
     /// Shows a new status.
     pub fn show(&self, status: &Status, ui: &Ui) {
         let mut state = self.0.borrow_mut();
@@ -54,7 +85,7 @@ impl Exposed {
         let Some(path) = &state.metrics.textfile else { return };
         let refused = file::write(path, &state.text).err().map(|e| e.to_string());
         if let Some(why) = refused.as_ref().filter(|_| refused != state.refused) {
-            ui.warn(format!("{} cannot be written: {why}", printable_path(path)));
+            ui.warn(unwritable(path, why));
         }
         state.refused = refused;
     }
