@@ -183,7 +183,7 @@ struct Copy {
     first_extent: u64,
     /// Where in the file the copy ends.
     end: u64,
-    /// Size of the file at its last copy, in bytes, and the time of the last change then.
+    /// Size of the file when its last copy began, in bytes, and the time of the last change then.
     state: State,
     /// The parts of it that were in the page cache before.
     warm: Vec<ByteRange>,

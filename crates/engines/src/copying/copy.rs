@@ -42,7 +42,7 @@ impl Copying {
         part: ByteRange,
         again: bool,
     ) -> Result<bool, Skip> {
-        let state = State::of(file)?;
+        self.copies.get_mut(index).ok_or_else(nothing_staged)?.state = State::of(file)?;
         let (warm, cold) = (is_cached(file, part), is_cold(file, part));
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
@@ -69,7 +69,6 @@ impl Copying {
         if (read as u64) < part.len() && (read == 0 || part.end < copy.range.end) {
             return Err(cut_off());
         }
-        copy.state = state;
         if warm && !again {
             copy.warm.push(part);
         }
