@@ -17,6 +17,10 @@
 //! unless it is in the page cache: so all of it is brought in right before, and known to be there. A turn that
 //! others have written to since the copy is copied once more, block by block where it differs.
 //!
+//! Where ranges are shared in turns (XFS) and no other program reads from the device, a step of the next range is
+//! copied before the last turn of one, so that the device writes it while the kernel has the file. It is unnamed
+//! space until its own turn has come, with all checks of that.
+//!
 //! Writes of other programs that the device has refused are in the page cache alone, and both calls drop its
 //! pages: so the cached pages of a part are compared with the device right before it is copied
 //! ([`super::turns::is_on_disk`]). No dirty page is left to the calls, which would write it out under the
@@ -147,13 +151,13 @@ pub(super) struct Copying {
     held: Duration,
     /// Why the current range is no longer exchanged.
     given_up: Option<String>,
-    /// Size of the file at the last copy, in bytes, and the time of its last change then.
-    state: State,
     /// Per staged range.
     copies: Vec<Copy>,
     /// Bytes of the next turn, and of a block: a turn consists of whole blocks.
     turn: u64,
     block: u64,
+    /// Whether other programs read from the device, as far as is known.
+    others_read: bool,
     /// How often the current turn has failed.
     failed: u32,
     /// How far in the file this attempt at the turn has copied again.
@@ -173,12 +177,24 @@ pub(super) struct Copying {
 /// How far a range has been copied.
 struct Copy {
     range: ByteRange,
+    /// Whether its new place is better, so that it is to move.
+    moves: bool,
     /// The fewest bytes of its first turn: those of its first extent, or of all of it.
     first_extent: u64,
     /// Where in the file the copy ends.
     end: u64,
+    /// Size of the file when its last copy began, in bytes, and the time of the last change then.
+    state: State,
     /// The parts of it that were in the page cache before.
     warm: Vec<ByteRange>,
+}
+
+impl Copy {
+    /// Nothing of the range is copied yet.
+    fn none(range: ByteRange, first_extent: u64) -> Self {
+        let (state, warm) = (State::default(), Vec::new());
+        Self { range, moves: false, first_extent, end: range.start, state, warm }
+    }
 }
 
 impl Copying {
@@ -193,10 +209,10 @@ impl Copying {
             sampled: None,
             held: Duration::ZERO,
             given_up: None,
-            state: State::default(),
             copies: Vec::new(),
             turn: FIRST_TURN,
             block: file.block,
+            others_read: true,
             failed: 0,
             recopied: 0,
             sent: ByteRange::default(),
@@ -309,7 +325,7 @@ impl Mover for Copying {
                 _ => layout.within(*range).next().map_or(0, |fragment| fragment.length),
             };
             let first_extent = first.min(LONGEST_FIRST_EXTENT);
-            Ok(Copy { range: *range, first_extent, end: range.start, warm: Vec::new() })
+            Ok(Copy::none(*range, first_extent))
         };
         self.copies = ranges.iter().map(&mut copy_of).collect::<Result<_, _>>()?;
         let (stage, fragments) = Stage::new(file, ranges, space, |donor| {
@@ -322,7 +338,19 @@ impl Mover for Copying {
     }
 
     fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
+        for (copy, (target, staged)) in
+            self.copies.iter_mut().zip(job.targets.iter().zip(job.staged))
+        {
+            copy.moves = target.is_better_in(*staged);
+        }
         by_part(self, job, pace)
+    }
+
+    /// Beside programs that read nothing is copied ahead, and little is read at a time; the steps are too long to go
+    /// without pauses there.
+    fn gently(&mut self, others_read: bool) -> bool {
+        self.others_read = others_read;
+        false
     }
 
     fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
@@ -414,7 +442,8 @@ impl ByPart for Copying {
                 // A call is invalid to the kernel where a program has just truncated the file in the range.
                 let is_kernels =
                     matches!(skip.reason, SkipReason::Failed | SkipReason::Unsupported);
-                let has_changed = || State::of(file).is_ok_and(|now| now != self.state);
+                let then = self.copies.get(index).map(|copy| copy.state);
+                let has_changed = || State::of(file).is_ok_and(|now| Some(now) != then);
                 let skip = if is_kernels && has_changed() { changed() } else { skip };
                 done.skip = self.may_pass(skip).err();
                 if done.skip.is_some() {

@@ -1,6 +1,6 @@
 //! The copy of a range in the donor: made step by step, and on the device before any of it is taken over.
 
-use super::{Copying, LOOK, STEP};
+use super::{Copy, Copying, LOOK, STEP};
 use crate::bytes::{read_at, write_at};
 use crate::donor::Stage;
 use crate::errno::skip_of;
@@ -10,7 +10,7 @@ use crate::turns::{State, changed, cut_off, is_on_disk, nothing_staged, vacate, 
 use crate::warm::{is_cached, is_cold};
 use fragmend_layout::{ByteRange, Skip};
 use fragmend_sys::cache;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 impl Copying {
     /// Reads a part into the buffer; returns how many bytes there were. A program that waits for the file is
@@ -18,7 +18,9 @@ impl Copying {
     fn read(&mut self, file: &OpenFile, part: ByteRange) -> Result<usize, Skip> {
         self.buffer.resize(part.len() as usize, 0);
         let mut read = 0;
-        for step in part.steps(LOOK) {
+        // Where nobody waits, neither for a lease nor for the device, many extents are requested at once.
+        let steps = if self.sampled.is_some() || self.others_read { LOOK } else { STEP };
+        for step in part.steps(steps) {
             self.release_if_wanted();
             let to = &mut self.buffer[read..read + step.len() as usize];
             let got = self.pages.read(&file.fd, step, to).map_err(skip_of)?;
@@ -40,7 +42,7 @@ impl Copying {
         part: ByteRange,
         again: bool,
     ) -> Result<bool, Skip> {
-        self.state = State::of(file)?;
+        self.copies.get_mut(index).ok_or_else(nothing_staged)?.state = State::of(file)?;
         let (warm, cold) = (is_cached(file, part), is_cold(file, part));
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
@@ -170,6 +172,10 @@ impl Copying {
                 return Ok(false);
             }
         }
+        let is_last = turn.end >= range.end && self.failed == 0;
+        if is_last && !self.copies_ahead() && !self.others_read {
+            self.copy_next(file, index + 1, stop);
+        }
         // All of an extent is waited for before any of it is shared.
         let all = self.copies_ahead() && turn.start == range.start;
         let wait = if all { range } else { turn };
@@ -177,5 +183,25 @@ impl Copying {
         let written = cache::write_and_wait(donor, at..at + wait.len()).map_err(skip_of);
         written.map_err(|skip| self.spoil(skip))?;
         Ok(true)
+    }
+
+    /// Copies a step of a range before the turn of it comes, so that the device writes that while the kernel takes
+    /// over the last turn of the range before it, and is not waited for. Nothing rests on it: whatever hinders
+    /// this copy is met again, and reported, when the turn comes, and the range is copied then.
+    fn copy_next(&mut self, file: &OpenFile, index: usize, stop: &AtomicBool) {
+        let begins = |copy: &&Copy| copy.moves && copy.end == copy.range.start;
+        let Some(range) = self.copies.get(index).filter(begins).map(|copy| copy.range) else {
+            return;
+        };
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(turn) = self.turn(index, ByteRange::at(range.start, self.turn)) else { return };
+        let step = ByteRange::at(turn.start, STEP).intersect(turn);
+        if self.copy(file, index, step, false) != Ok(true)
+            && let Some(copy) = self.copies.get_mut(index)
+        {
+            *copy = Copy { moves: true, ..Copy::none(range, copy.first_extent) };
+        }
     }
 }

@@ -81,14 +81,27 @@ fn relocate_as(
 ) -> Result<Vec<Moved>, Skip> {
     let target = |range: &ByteRange| Target { range: *range, fragments: u64::MAX, anew: false };
     let targets: Vec<Target> = ranges.iter().map(target).collect();
-    let (began, stop) = (Instant::now(), AtomicBool::new(false));
-    let meanwhile = Some(meanwhile);
-    let mut pace = Unpaced { others_read, began, stop, meanwhile, fates: Vec::new() };
-    let settled = file.relocate(&targets, &Terms::default(), &mut pace)?;
-    settled.durable.unwrap();
     let moved = |fate| match fate {
         Fate::Begun(moved) => moved,
         Fate::Left { .. } => panic!("{fate:?}"),
     };
-    Ok(pace.fates.into_iter().map(moved).collect())
+    Ok(relocate_targets(file, &targets, others_read, meanwhile)?.into_iter().map(moved).collect())
+}
+
+/// The same for targets that may be left alone.
+///
+/// # Errors
+/// Nothing was staged.
+pub fn relocate_targets(
+    file: &mut dyn Movable,
+    targets: &[Target],
+    others_read: bool,
+    meanwhile: impl FnOnce(),
+) -> Result<Vec<Fate>, Skip> {
+    let (began, stop) = (Instant::now(), AtomicBool::new(false));
+    let meanwhile = Some(meanwhile);
+    let mut pace = Unpaced { others_read, began, stop, meanwhile, fates: Vec::new() };
+    let settled = file.relocate(targets, &Terms::default(), &mut pace)?;
+    settled.durable.unwrap();
+    Ok(pace.fates)
 }
