@@ -6,7 +6,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits book dist deb deny reproducible \
+.PHONY: help build demo pictures test bench lab concurrency soak fuzz mutate waits book dist deb deny reproducible kernels \
 	generate check-generated fmt clippy clean
 
 help: ## Show this list
@@ -88,6 +88,11 @@ deny: ## Check licences, origins and versions of dependencies with cargo-deny, w
 reproducible: ## Build all that is packaged twice, in two places, and compare the bytes
 	@scripts/prerequisites dist
 	packaging/reproducible
+
+kernels: ## Try the static binaries on kernels of Debian and Ubuntu, in emulated machines (fetches them; ONLY= for one)
+	@scripts/prerequisites kernels
+	packaging/smoke
+	LIMIT=3600 scripts/test --test loop_kernels -- --ignored --nocapture --test-threads 1 $(ONLY)
 
 generate: ## Write man pages, completions and JSON schemas from the binary's definitions
 	$(CARGO) run --quiet -p xtask -- generate

@@ -69,7 +69,7 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
 pub(crate) fn mounted(mount: &Mount, choice: &Choice, force: bool) -> Result<Mounted, Refused> {
     let refuse = |why: String| Err(Refused { mount: mount.point.display().to_string(), why });
     if mount.has_option("ro") {
-        return refuse("mounted read-only; remount it read-write to mend it".into());
+        return refuse("mounted read-only; remount it read-write to mend it, or for a service of systemd name it in ReadWritePaths=".into());
     }
     // Rewriting in place refuses such mounts whatever is forced.
     let native = *choice == Choice::Native;

@@ -14,10 +14,10 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum Undo {
     Loop(String),
     /// The same, only while its file is this one: by now another program's may be on the node.
     LoopOf(PathBuf, PathBuf),
+    /// A cgroup (v2), with those below it and all of their processes.
+    Cgroup(PathBuf),
     /// A directory with all that is in it.
     Tree(PathBuf),
     /// A setting of the kernel's, and its old value.
@@ -103,6 +105,11 @@ impl Undo {
             Self::LoopOf(node, _) => {
                 let _ = File::open(node).and_then(|device| loop_device::detach(&device));
             }
+            Self::Cgroup(path) => {
+                let _ = std::fs::write(path.join("cgroup.kill"), "1");
+                wait_until_empty(path);
+                remove_cgroup(path);
+            }
             Self::Tree(path) => {
                 let _ = std::fs::remove_dir_all(path);
             }
@@ -111,6 +118,28 @@ impl Undo {
             }
         }
     }
+}
+
+/// Waits until no process is left in a cgroup, or it counts as hung.
+fn wait_until_empty(cgroup: &Path) {
+    let started = Instant::now();
+    let events = || std::fs::read_to_string(cgroup.join("cgroup.events")).unwrap_or_default();
+    while events().contains("populated 1") {
+        if started.elapsed() > HUNG {
+            return eprintln!("{} has processes that do not end", cgroup.display());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Removes a cgroup in which no process is, and those below it.
+fn remove_cgroup(path: &Path) {
+    let below = std::fs::read_dir(path).into_iter().flatten().flatten();
+    below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).for_each(|entry| {
+        remove_cgroup(&entry.path());
+    });
+    // Its files go with it.
+    let _ = std::fs::remove_dir(path);
 }
 
 fn end_process(pid: u32) {

@@ -29,6 +29,7 @@
 //! | [`browser`] | a headless Chromium, driven as its developer tools do |
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
+//! | [`packages`] | what is packaged, and a machine with a systemd of its own to install it on |
 //! | [`tools`] | fragmend itself, filefrag and sha256sum as functions |
 //! | [`pipe`] | pages of a file that are on their way through a pipe |
 //! | [`terminal`] | a terminal emulator, and what it shows |
@@ -60,6 +61,7 @@ pub mod mount;
 pub mod noted;
 pub mod older;
 pub mod overlay;
+pub mod packages;
 pub mod pipe;
 pub mod process;
 pub mod random;

@@ -215,7 +215,7 @@ impl<'a, W: World> Daemon<'a, W> {
         let began = self.world.now();
         let id = self.store.begin_evidence(began)?;
         let recorded = self.world.record(&self.policy, control);
-        self.schedule.recorded(began, recorded.is_ok(), &self.policy);
+        self.schedule.recorded([began, self.world.now()], recorded.is_ok(), &self.policy);
         match recorded {
             Ok(recorded) => {
                 let (accesses, lost) = (recorded.accesses, recorded.lost);

@@ -4,6 +4,9 @@
 //! plan rests on, and a move may last; no recording and no move are at work at the same time. All else that forbids
 //! a move (hours, budget, pressure) delays it: the batch stays at the head of its queue until the next plan takes its place.
 //!
+//! A recording may last longer than its period, on a busy machine for one: what was due meanwhile is left out, so that there
+//! is time for plans and moves.
+//!
 //! The clock may be set to any time at any moment: a time that is further ahead than one period is no appointment of
 //! this schedule, so it is due.
 
@@ -117,9 +120,12 @@ impl Schedule {
         if self.once { Step::End } else { Step::Wait(until, why) }
     }
 
-    /// A recording was begun at `began`, and has ended; `usable` if a plan can be made from it.
-    pub fn recorded(&mut self, began: Time, usable: bool, policy: &Policy) {
-        self.next_recording = Some(began.after(policy.recording.every));
+    /// A recording was begun and has ended at these times; `usable` if a plan can be made from it.
+    pub fn recorded(&mut self, [began, ended]: [Time; 2], usable: bool, policy: &Policy) {
+        let every = policy.recording.every;
+        let periods = ended.since(began).as_millis() / every.as_millis().max(1) + 1;
+        let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+        self.next_recording = Some(began.after(every.saturating_mul(periods)));
         self.unplanned |= usable;
         self.tried = true;
     }
@@ -178,7 +184,7 @@ mod tests {
     fn it_records_then_plans_then_moves() {
         let (policy, mut schedule) = (policy(), Schedule::new(false));
         assert_eq!(schedule.next(at(60), &policy, &queued(1)), Step::Record);
-        schedule.recorded(at(60), true, &policy);
+        schedule.recorded([at(60); 2], true, &policy);
         assert_eq!(schedule.next(at(61), &policy, &queued(1)), Step::Plan);
         schedule.planned(at(61), &policy);
         assert_eq!(schedule.next(at(61), &policy, &queued(100)), Step::Move);
@@ -188,19 +194,29 @@ mod tests {
         );
         // The next recording goes before the rest of the queue, and there is no plan before its time.
         assert_eq!(schedule.next(at(75), &policy, &queued(1)), Step::Record);
-        schedule.recorded(at(75), true, &policy);
+        schedule.recorded([at(75); 2], true, &policy);
         assert_eq!(schedule.next(at(76), &policy, &queued(1)), Step::Move);
         let stop = Known { stop: true, ..queued(1) };
         assert_eq!(schedule.next(at(76), &policy, &stop), Step::End);
     }
 
     #[test]
+    fn recordings_that_last_longer_than_their_period_leave_time_for_plans_and_moves() {
+        let (policy, mut schedule) = (policy(), Schedule::new(false));
+        schedule.recorded([at(60), at(92)], true, &policy);
+        assert_eq!(schedule.next(at(92), &policy, &queued(1)), Step::Plan);
+        schedule.planned(at(92), &policy);
+        assert_eq!(schedule.next(at(92), &policy, &queued(1)), Step::Move);
+        assert_eq!(schedule.next(at(105), &policy, &queued(1)), Step::Record);
+    }
+
+    #[test]
     fn what_forbids_a_move_delays_it() {
         let (policy, mut schedule) = (policy(), Schedule::new(false));
-        schedule.recorded(at(10), false, &policy);
+        schedule.recorded([at(10); 2], false, &policy);
         let next = |now, known: &Known| schedule.next(now, &policy, known);
         assert_eq!(next(at(11), &queued(1)), Step::Wait(at(25), Why::Hours));
-        schedule.recorded(at(70), false, &policy);
+        schedule.recorded([at(70); 2], false, &policy);
         let next = |now, known: &Known| schedule.next(now, &policy, known);
         let soon = at(71).after(LOOK_AGAIN);
         assert_eq!(next(at(71), &queued(101)), Step::Wait(soon, Why::Budget));
@@ -213,7 +229,7 @@ mod tests {
     fn once_is_one_recording_one_plan_and_what_may_move() {
         let (policy, mut schedule) = (policy(), Schedule::new(true).after(at(59), &policy()));
         assert_eq!(schedule.next(at(60), &policy, &queued(1)), Step::Record);
-        schedule.recorded(at(60), true, &policy);
+        schedule.recorded([at(60); 2], true, &policy);
         assert_eq!(schedule.next(at(61), &policy, &queued(1)), Step::Plan);
         schedule.planned(at(61), &policy);
         assert_eq!(schedule.next(at(62), &policy, &queued(1)), Step::Move);
@@ -226,9 +242,9 @@ mod tests {
         let policy = policy();
         let mut schedule = Schedule::new(false).after(at(100_000), &policy);
         assert_eq!(schedule.next(at(60), &policy, &Known::default()), Step::Record);
-        schedule.recorded(at(100_000), true, &policy);
+        schedule.recorded([at(100_000); 2], true, &policy);
         schedule.planned(at(100_000), &policy);
-        schedule.recorded(at(60), true, &policy);
+        schedule.recorded([at(60); 2], true, &policy);
         assert_eq!(schedule.next(at(61), &policy, &Known::default()), Step::Plan);
     }
 }

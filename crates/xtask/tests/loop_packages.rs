@@ -1,13 +1,11 @@
 //! The recorder works in a static binary, in which libbpf and libelf are linked with other libraries than elsewhere, and the
 //! kernel side is compiled by another compiler; and from what it has recorded the binary makes a plan.
 
-mod packages;
-
 use fragmend_testbed::fragment::{FRAGPICKER_EXTENTS, interleaved};
 use fragmend_testbed::image::Image;
+use fragmend_testbed::packages::fragmend;
 use fragmend_testbed::process::{Running, finish, run};
 use fragmend_testbed::tools::WATCHING;
-use packages::fragmend;
 use serde_json::Value;
 use std::env::consts::ARCH;
 use std::process::Stdio;

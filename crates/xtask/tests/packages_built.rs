@@ -1,31 +1,14 @@
 //! What is packaged: static binaries for two architectures, and packages that install, upgrade and go without a trace.
 //! `make test` builds them, unoptimized, before the tests run.
 
-mod packages;
-
+use fragmend_testbed::packages::{binary, fragmend, made, repository, script};
 use fragmend_testbed::process::{finish, run};
 use fragmend_testbed::scratch;
 use fragmend_testbed::tools::sha256;
-use packages::{binary, fragmend};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use tempfile::TempDir;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The architectures that are packaged, as Rust and readelf name them.
 const ARCHITECTURES: [(&str, &str); 2] = [("x86_64", "X86-64"), ("aarch64", "AArch64")];
-
-/// A path in the repository.
-fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
-
-/// A script of `packaging/`.
-fn script(name: &str) -> Command {
-    let mut command = Command::new(repository("packaging").join(name));
-    command.env("CARGO_TARGET_DIR", packages::directory().parent().expect("it is in one"));
-    command
-}
 
 #[test]
 fn binaries_are_for_their_architecture_and_need_no_loader_and_no_library() {
@@ -82,15 +65,6 @@ fn binaries_of_both_architectures_repeat_an_experiment_to_the_byte() {
     });
     assert!(here.contains("\"experiment\":\"D-fig7\""), "{here}");
     assert_eq!(here, there);
-}
-
-/// Runs a script of `packaging/` on the binaries, and returns the directory with what it has made.
-fn made(args: &[&str]) -> TempDir {
-    let out = scratch::directory("packages");
-    let mut inside = script("inside");
-    inside.arg("-o").arg(out.path()).arg("smoke").args(args);
-    finish(&mut inside).expect(&[0]);
-    out
 }
 
 #[test]
