@@ -107,6 +107,9 @@ pub struct Receipt {
     pub seconds: f64,
     /// Longest time that one step locked the file, in seconds.
     pub longest_step_seconds: f64,
+    /// Of a range that was moved: not all of it was, and `detail` says why.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_part: bool,
     /// Why it was left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<SkipReason>,
@@ -243,6 +246,7 @@ impl Receipt {
             space_cost_bytes: 0,
             seconds: 0.0,
             longest_step_seconds: 0.0,
+            in_part: false,
             reason: None,
             detail: None,
         }

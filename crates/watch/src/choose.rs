@@ -116,13 +116,14 @@ pub fn ranges(file: &PlannedFile) -> Vec<ByteRange> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use fragmend_layout::FileId;
     use fragmend_plan::PlannedRange;
     use std::path::Path;
 
-    fn file(lengths: &[u64]) -> PlannedFile {
+    /// A file with ranges of these lengths, one after the other.
+    pub(crate) fn file(lengths: &[u64]) -> PlannedFile {
         let mut at = 0;
         let range = |length: &u64| {
             at += length;

@@ -157,6 +157,7 @@ fn judge(
         let skip = problem.unwrap_or_else(|| no_better(receipt, ready, back));
         (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
     } else if let Some(skip) = problem {
+        receipt.in_part = receipt.outcome == Outcome::Moved;
         receipt.detail = Some(format!("in part: {}", skip.detail));
     }
     receipt.detail = match (receipt.detail.take(), moved.note.clone()) {

@@ -207,15 +207,21 @@ impl Listener for &mut Receipts<'_> {
         let range = ByteRange::at(receipt.offset, receipt.length);
         // A range that moved and could not be made durable is reported once more, as left alone.
         self.applied.moved.retain(|moved| moved.start != range.start);
-        match (receipt.outcome, receipt.reason) {
-            (Outcome::Moved, _) => self.applied.moved.push(range),
-            (_, Some(reason)) if self.applied.left_alone.is_none() => {
-                let detail = receipt.detail.filter(|detail| !detail.is_empty());
-                let detail = detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
-                self.applied.left_alone = Some(format!("{reason}{detail}"));
+        let detail = receipt.detail.filter(|detail| !detail.is_empty());
+        let left_alone = match (receipt.outcome, receipt.reason) {
+            // The rest of it is as fragmented as before: a later plan that finds that has not found it fragmented again.
+            (Outcome::Moved, _) if receipt.in_part => detail,
+            (Outcome::Moved, _) => {
+                self.applied.moved.push(range);
+                None
             }
-            _ => {}
-        }
+            (_, Some(reason)) => {
+                let detail = detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
+                Some(format!("{reason}{detail}"))
+            }
+            _ => None,
+        };
+        self.applied.left_alone = self.applied.left_alone.take().or(left_alone);
     }
 
     fn catch_up(&mut self, _: Option<Duration>) -> bool {
@@ -311,6 +317,7 @@ fn can_watch(policy: &Policy) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fragmend_apply::Receipt;
     use fragmend_layout::FileAccesses;
     use fragmend_memory::{Memory, World as Clock};
     use std::rc::Rc;
@@ -328,6 +335,21 @@ mod tests {
         keep_below(&mut survey, &["/srv/db".into()]);
         let kept: Vec<_> = survey.files.into_iter().map(|file| file.path).collect();
         assert_eq!(kept, paths[..2]);
+    }
+
+    #[test]
+    fn a_range_that_moved_in_part_is_not_mended() {
+        let notify = Notify::default();
+        let mut receipts = Receipts { notify: &notify, applied: Applied::default() };
+        let file = crate::choose::tests::file(&[4096, 4096]);
+        for (range, in_part) in file.ranges.iter().zip([false, true]) {
+            let whole = Receipt::blank(file.path.clone(), range, Outcome::Moved, Some(8));
+            let detail = in_part.then(|| "in part: a program has it open".into());
+            (&mut receipts).tell(Event::Range(Receipt { in_part, detail, ..whole }));
+        }
+        assert_eq!(receipts.applied.moved, [ByteRange { start: 0, end: 4096 }]);
+        let left_alone = receipts.applied.left_alone.as_deref();
+        assert_eq!(left_alone, Some("in part: a program has it open"));
     }
 
     #[test]
