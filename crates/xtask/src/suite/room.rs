@@ -22,12 +22,13 @@ pub(super) const UNHURRIED: [&str; 4] =
 pub(super) const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overlay"];
 /// Those whose tests exclude each other by a lock in their process.
 pub(super) const TOGETHER: [&str; 3] = ["loop_rewrite_alone", "loop_rewrite_overlay", "loop_alone"];
-/// Those that measure what the machine does while they run.
-const ALONE: [&str; 12] = [
+/// Those that measure what the machine does while they run, or look for something on it within a limit of time.
+const ALONE: [&str; 13] = [
     "loop_budget",
     "loop_filters",
     "loop_floods",
     "loop_lab_serve",
+    "loop_listeners",
     "loop_loads",
     "loop_measures",
     "loop_misses",
