@@ -67,7 +67,9 @@ mod tests {
         let line = "7 (a) b) Z 1 7 7 0 -1 4228 0 0 0 0 1 2 30 400 20 0 1 0 9 0 0";
         assert_eq!(ticks(line, 11), Some(3 * hundredth));
         assert_eq!(ticks(line, 13), Some(430 * hundredth));
+        assert_eq!(ticks(line, 11).zip(ticks(line, 13)).map(|(a, b)| a + b), Some(433 * hundredth));
         assert_eq!(ticks("7 (a) Z 1 7 7 0 -1 4228 0 0 0 0 1", 11), None);
+        assert_eq!(ticks("7 (a) Z 1 7 7 0 -1 4228 0 0 0 0 1 2 30", 13), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::ui::{Ui, has_reader};
 use anyhow::Context;
 use fragmend_known::{Known, Recogniser};
 use fragmend_layout::{printable, schema, shell_word};
+use fragmend_pipeline::Error;
 use fragmend_sys::capabilities::{self, Capabilities};
 use fragmend_watch::event::Line;
 use fragmend_watch::live::{self, Live};
@@ -222,8 +223,9 @@ fn unusable(args: &Args, policy: &Policy, ui: &Ui) -> Result<(), PolicyError> {
     let wrong = |error: anyhow::Error| wrong(args, error);
     let is_root = rustix::process::geteuid().is_root();
     let checked = if is_root { live::check(policy) } else { live::check_unprivileged(policy) };
+    let is_hidden = |e: &Error| matches!(e, Error::Path { source, .. } if is_denied(source));
     match checked {
-        Err(error) if !is_root && is_denied(&error) => {
+        Err(error) if !is_root && is_hidden(&error) => {
             ui.warn(format!(
                 "{:#}; only root can see whether it can be watched",
                 anyhow::Error::from(error)
@@ -238,9 +240,8 @@ fn unusable(args: &Args, policy: &Policy, ui: &Ui) -> Result<(), PolicyError> {
 }
 
 /// Whether the system has refused it to this user.
-fn is_denied(error: &fragmend_pipeline::Error) -> bool {
-    let denied = Some(rustix::io::Errno::ACCESS.raw_os_error());
-    matches!(error, fragmend_pipeline::Error::Path { source, .. } if source.raw_os_error() == denied)
+fn is_denied(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::ACCESS.raw_os_error())
 }
 
 #[cfg(test)]

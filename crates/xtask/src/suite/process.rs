@@ -3,6 +3,7 @@
 use super::binary::{Binary, Listed};
 use super::parts::Part;
 use super::room::IN_MEMORY;
+use fragmend_testbed::usage::Process;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -44,34 +45,10 @@ pub(super) fn run(mut command: Command) -> std::io::Result<(Vec<String>, bool, O
 }
 
 /// Waits until this child has ended, and returns the processor time of it and of the children that it has waited
-/// for (proc_pid_stat(5): `utime`, `stime`, `cutime` and `cstime`, which stay until it is waited for here).
+/// for, which stays until it is waited for here.
 fn processor_time(child: u32) -> Option<Duration> {
     let id = Pid::from_raw(child.try_into().ok()?)?;
     waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok()?;
-    ticks(&std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?)
-}
-
-/// The processor time that a line of `/proc/PID/stat` says.
-fn ticks(stat: &str) -> Option<Duration> {
-    // The program's name, in brackets, can contain anything; `utime` is the twelfth field after it.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = 0;
-    for _ in 0..4 {
-        ticks += fields.next()?.parse::<u64>().ok()?;
-    }
-    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processor_time_is_read_behind_any_name() {
-        let hundredth =
-            Duration::from_secs_f64(1.0 / rustix::param::clock_ticks_per_second() as f64);
-        let line = "7 (a) b) Z 1 7 7 0 -1 4228 0 0 0 0 1 2 30 400 20 0 1 0 9 0 0";
-        assert_eq!(ticks(line), Some(433 * hundredth));
-        assert_eq!(ticks("7 (a) Z 1 7 7 0 -1 4228 0 0 0 0 1 2 30"), None);
-    }
+    let process = Process::Id(child);
+    Some(process.processor_time()? + process.of_its_children()?)
 }

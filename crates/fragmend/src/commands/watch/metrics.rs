@@ -6,7 +6,6 @@ use fragmend_layout::printable_path;
 use fragmend_metrics::{ServeError, Server, Text, file};
 use fragmend_watch::Status;
 use fragmend_watch::policy::Metrics;
-use rustix::io::Errno;
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -36,7 +35,7 @@ pub fn check(metrics: &Metrics, ui: &Ui) -> anyhow::Result<()> {
     }
     let Some(path) = &metrics.textfile else { return Ok(()) };
     match file::check(path) {
-        Err(e) if e.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
+        Err(e) if super::is_denied(&e) => {
             ui.warn(format!("{}: {e}; only root can see it", printable_path(path)));
             Ok(())
         }
