@@ -444,10 +444,11 @@ fn a_request_to_end_waits_for_one_step() {
 
 #[test]
 fn what_could_not_be_made_durable_is_told_once_more() {
-    let (mut commits, mut in_part) = (0, 0);
-    for at in 1..200 {
+    let (mut commits, mut in_part, mut both) = (0, 0, 0);
+    // One error, and a second one soon after it.
+    for (at, after) in (1..200).flat_map(|at| [0, 1, 2, 3, 4].map(|after| (at, after))) {
         let mut scenario = long();
-        scenario.faults = vec![(at, 1, 0)];
+        scenario.faults = vec![(at, 1, 0), (at + after, 1, 0)];
         let fixture = scenario.fixture();
         scenario.spoil(&fixture);
         let mut told: BTreeMap<(String, u64), Vec<Receipt>> = BTreeMap::new();
@@ -462,8 +463,11 @@ fn what_could_not_be_made_durable_is_told_once_more() {
         let summary = apply(&fixture.plan, volumes, &*fixture.world, &scenario.options, stop, tell);
         for twice in told.values().filter(|receipts| receipts.len() > 1) {
             commits += 1;
+            both += usize::from(twice[0].in_part);
             let [was, is] = &twice[..] else { panic!("{twice:?}") };
-            assert_eq!((was.outcome, is.outcome), (Outcome::Moved, Outcome::Skipped), "{is:?}");
+            // How it is could not be told the first time, where that met an error as well.
+            let was_told = was.outcome == Outcome::Moved || was.extents_after.is_none();
+            assert!(was_told && is.outcome == Outcome::Skipped, "{was:?}\n{is:?}");
             assert_eq!(is.reason, Some(SkipReason::Failed), "{is:?}");
             assert!(
                 is.detail.as_ref().unwrap().contains("after a power cut is not known"),
@@ -475,5 +479,8 @@ fn what_could_not_be_made_durable_is_told_once_more() {
         in_part += last.values().filter(|receipt| receipt.in_part).count();
         adds_up(&fixture.plan, &summary.unwrap(), &last);
     }
-    assert!(commits > 0 && in_part > 0, "{commits} commits failed, {in_part} in the middle");
+    println!(
+        "{commits} commits failed, {in_part} ranges moved in part, {both} of them were not made durable"
+    );
+    assert!(commits > 0 && in_part > 0 && both > 0);
 }

@@ -44,7 +44,7 @@ impl Run<'_> {
         }
         receipt.extents_after = after;
         if receipt.outcome == Outcome::Moved {
-            receipt.outcome = Outcome::Skipped;
+            (receipt.outcome, receipt.in_part) = (Outcome::Skipped, false);
             (receipt.reason, receipt.detail) = (Some(skip.reason), None);
             if is_back {
                 receipt.space_cost_bytes = 0;
