@@ -8,6 +8,7 @@ use fragmend_watch::cause::Pattern;
 use fragmend_watch::store::{
     Claim, Ended, EvidenceId, FileKey, NotNow, Outcome, Store, StoreError,
 };
+use std::cell::RefCell;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -15,6 +16,11 @@ const BUDGET: u64 = 1 << 30;
 const NOW: i64 = 1_000_000_000_000;
 /// Rows have numbers below this, so that they refer to each other.
 const MOST: u8 = 8;
+
+thread_local! {
+    /// To make its tables takes longer than all else.
+    static STORE: RefCell<Store> = RefCell::new(Store::in_memory().expect("memory"));
+}
 
 /// A move, as its row says.
 struct Move {
@@ -51,27 +57,30 @@ pub fn store(input: &[u8]) -> bool {
     let mut rows = Rows::default();
     let sql = rows.forge(&mut bytes);
     let now = Time::from_ms(NOW);
-    let mut store = Store::forged(&sql, now).expect("rows of the columns' types");
     rows.recover();
+    STORE.with_borrow_mut(|store| {
+        store.forge(&sql, now).expect("rows of the columns' types");
+        claims(store, (&file, range), &rows, &sql);
+    });
+    true
+}
+
+/// Claims a range of a file, of a store with these rows.
+fn claims(store: &mut Store, (file, range): (&FileKey, ByteRange), rows: &Rows, sql: &str) {
+    let now = Time::from_ms(NOW);
 
     let left = rows.left();
     assert_eq!(store.budget_left(BUDGET, now).ok(), left, "{sql}");
     let evidence = store.begin_evidence(now).expect("a number");
-    let said = store.moved_since(&file, &[range], evidence).expect("an answer");
-    assert_eq!(said.is_some(), rows.moved_since(&file, range), "{range:?} after {sql}");
+    let said = store.moved_since(file, &[range], evidence).expect("an answer");
+    assert_eq!(said.is_some(), rows.moved_since(file, range), "{range:?} after {sql}");
     let path = PathText::from(Path::new("/srv/\u{1b}x"));
     let most_bytes = range.end - range.start;
-    let claim = Claim {
-        evidence,
-        file: &file,
-        path: &path,
-        ranges: &[range],
-        most_bytes,
-        budget_bytes: BUDGET,
-    };
+    let claim =
+        Claim { evidence, file, path: &path, ranges: &[range], most_bytes, budget_bytes: BUDGET };
     let Some(left) = left else {
         assert!(matches!(store.begin_move(&claim, now), Err(StoreError::Damaged(_))), "{sql}");
-        return true;
+        return;
     };
     match store.begin_move(&claim, now).expect("an answer") {
         Err(NotNow::OverBudget(bytes)) => assert!(bytes == left && most_bytes > left),
@@ -87,12 +96,11 @@ pub fn store(input: &[u8]) -> bool {
             assert_eq!(store.budget_left(BUDGET, now).ok(), Some(left - written_bytes));
         }
     }
-    later(store, &file, range, evidence, &sql);
-    true
+    later(store, file, range, evidence, sql);
 }
 
 /// What is asked of a store later; none of it permits more.
-fn later(mut store: Store, file: &FileKey, range: ByteRange, evidence: EvidenceId, sql: &str) {
+fn later(store: &mut Store, file: &FileKey, range: ByteRange, evidence: EvidenceId, sql: &str) {
     let now = Time::from_ms(NOW);
     let left = store.budget_left(BUDGET, now).expect("an answer");
     let moved = store.moved_since(file, &[range], evidence).expect("an answer");

@@ -77,19 +77,27 @@ impl Store {
         Ok((store, aside))
     }
 
-    /// A store in memory alone with the rows that this SQL inserts, as [`Self::open`] returns it of a file that somebody else
-    /// has written. For tests of what such a file can do.
+    /// A store in memory alone, without rows. For tests.
     ///
     /// # Errors
     /// [`StoreError`].
     #[doc(hidden)]
-    pub fn forged(rows: &str, now: Time) -> Result<Self> {
+    pub fn in_memory() -> Result<Self> {
         let connection = Connection::open_in_memory()?;
         schema::make(&connection)?;
-        connection.execute_batch(rows)?;
-        let mut store = Self { connection };
-        store.recover(now)?;
-        Ok(store)
+        Ok(Self { connection })
+    }
+
+    /// Instead of its rows, has those that this SQL inserts, as [`Self::open`] returns a file that somebody else has written.
+    /// For tests of what such a file can do.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    #[doc(hidden)]
+    pub fn forge(&mut self, rows: &str, now: Time) -> Result<()> {
+        schema::empty(&self.connection)?;
+        self.connection.execute_batch(rows)?;
+        self.recover(now)
     }
 }
 

@@ -92,3 +92,13 @@ pub fn make(connection: &Connection) -> rusqlite::Result<()> {
         "BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
     ))
 }
+
+/// Removes all rows, and the numbers that were used.
+pub fn empty(connection: &Connection) -> rusqlite::Result<()> {
+    let names = "SELECT name FROM sqlite_schema WHERE type = 'table'";
+    let tables: Vec<String> =
+        connection.prepare(names)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    tables.iter().try_for_each(|table| {
+        connection.prepare(&format!("DELETE FROM {table}"))?.execute([]).map(|_| ())
+    })
+}
