@@ -48,6 +48,7 @@
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 mod copy;
+mod read_ahead;
 mod take_over;
 
 use super::Mover;
@@ -59,6 +60,7 @@ use super::sample::NoSample;
 use super::sample::{Sampled, sample};
 use super::turns::{State, changed, nothing_staged};
 use super::unpinned::Unpinned;
+use super::warm::drop_cached;
 use crate::point::{Point, reached};
 use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason};
@@ -67,6 +69,7 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
+use read_ahead::ReadAhead;
 use rustix::fs::Advice;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -170,6 +173,7 @@ pub(super) struct Copying {
     pages: Pages,
     compare: Compare,
     unpinned: Unpinned,
+    read_ahead: ReadAhead,
     buffer: Vec<u8>,
     other: Vec<u8>,
 }
@@ -220,6 +224,7 @@ impl Copying {
             pages: Pages::default(),
             compare: Compare::default(),
             unpinned: Unpinned::default(),
+            read_ahead: ReadAhead::default(),
             buffer: Vec::new(),
             other: Vec::new(),
         }
@@ -273,6 +278,16 @@ impl Copying {
             self.sampled.take().filter(|s| !s.lease.is_wanted() && !Unstopped::is_wanted());
     }
 
+    /// Drops what was read in vain: ahead, or of ranges that have not moved.
+    fn drop_read(&mut self, file: &OpenFile) {
+        self.read_ahead.end(file, &mut self.pages);
+        let ranges = self.stage.iter().flat_map(Stage::left_cold).filter_map(|(index, range)| {
+            let read = ByteRange { end: self.copies.get(index)?.end, ..range };
+            (!read.is_empty()).then_some(read)
+        });
+        drop_cached(file, ranges);
+    }
+
     /// Notes that the donor could not be written.
     fn spoil(&mut self, skip: Skip) -> Skip {
         self.unwritable.get_or_insert(skip).clone()
@@ -310,6 +325,7 @@ impl Mover for Copying {
     }
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        self.drop_read(file);
         (self.stage, self.sampled, self.failed, self.unwritable) = (None, None, 0, None);
         (self.recopied, self.sent, self.block) = (0, ByteRange::default(), file.block);
         let Wants { space, prepare, flush, .. } = self.wants;
@@ -365,6 +381,7 @@ impl Mover for Copying {
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         self.sampled = None;
+        self.drop_read(file);
         let Some((donor, moved)) = self.stage.take().and_then(Stage::end) else { return Ok(()) };
         let _prompt = Prompt::begin();
         (self.wants.commit)(file, donor).map_err(skip_of)?;

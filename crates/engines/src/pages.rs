@@ -52,9 +52,10 @@ impl Pages {
             let cached = cache::is_resident(&file, at..range.start + unit as u64);
             let started = Instant::now();
             let got = read_at(&file, &mut buffer[done..unit], at)?;
-            // The time of a read from the cache shows nothing of the device.
-            if !cached.unwrap_or(false) {
-                self.took(started.elapsed());
+            let time = started.elapsed();
+            // A read from the cache shows nothing of the device, unless it waits for one that was requested before.
+            if !cached.unwrap_or(false) || time > LONG {
+                self.took(time);
             }
             done += got;
             if done < unit {
@@ -62,6 +63,11 @@ impl Pages {
             }
         }
         Ok(done)
+    }
+
+    /// Whether the last reads were so quick that others would not wait long for several of them.
+    pub fn is_quick(&self) -> bool {
+        self.unit == LONGEST
     }
 
     /// Brings what is missing of a range into the page cache.

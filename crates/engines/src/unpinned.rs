@@ -20,7 +20,7 @@ use fragmend_layout::{ByteRange, Skip};
 use std::time::Duration;
 
 /// ext4 with inodes of 128 bytes counts in seconds; two more, so that no tick matters.
-const COARSEST: Duration = Duration::from_secs(3);
+pub(super) const COARSEST: Duration = Duration::from_secs(3);
 
 /// A part of a file, and the file's state when no page of the part was cached.
 #[derive(Debug, Default)]

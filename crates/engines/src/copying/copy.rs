@@ -43,7 +43,8 @@ impl Copying {
         again: bool,
     ) -> Result<bool, Skip> {
         self.copies.get_mut(index).ok_or_else(nothing_staged)?.state = State::of(file)?;
-        let (warm, cold) = (is_cached(file, part), is_cold(file, part));
+        let ahead = self.read_ahead.covers(file, part)?;
+        let (warm, cold) = (!ahead && is_cached(file, part), ahead || is_cold(file, part));
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
         let drops = self.wants.drops_pages;
@@ -54,7 +55,7 @@ impl Copying {
             self.unpinned.note(file, part)?;
         }
         // This also writes the part back: before an exchange, a store to a mapped page has to cause a fault.
-        sure = sure && is_on_disk(&mut self.compare, file, part, goes_on)?;
+        sure = sure && (ahead || is_on_disk(&mut self.compare, file, part, goes_on)?);
         if sure && drops && sampled.is_some() && !cold {
             // It was compared under the lease.
             let _ = cache::drop_clean(&file.fd, part.start..part.end);
@@ -157,6 +158,9 @@ impl Copying {
                 return Err(changed());
             }
             self.sample(file, index, turn.start, stop)?;
+        }
+        if !self.copies_ahead() && !self.others_read && self.failed == 0 && self.pages.is_quick() {
+            self.read_ahead.request(file, &self.copies, index)?;
         }
         let lacks = self.lacks(index, turn)?;
         let part = ByteRange::at(lacks.start, STEP).intersect(lacks);

@@ -85,13 +85,20 @@ pub fn is_stopped(pid: u32) -> bool {
 ///
 /// # Panics
 /// When that lasts longer than a minute.
-pub fn go_on_throughout(mut running: Running, meanwhile: impl FnOnce()) -> Finished {
-    let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
+pub fn go_on_throughout(running: Running, meanwhile: impl FnOnce()) -> Finished {
+    let mut meanwhile = Some(meanwhile);
+    at_each_stop(running, |_| meanwhile.take().into_iter().for_each(|meanwhile| meanwhile()))
+}
+
+/// The same, and calls `meanwhile` whenever it has stopped.
+///
+/// # Panics
+/// As [`go_on_throughout`].
+pub fn at_each_stop(mut running: Running, mut meanwhile: impl FnMut(&Running)) -> Finished {
+    let started = Instant::now();
     while running.child().try_wait().unwrap().is_none() {
         if is_stopped(running.id()) {
-            if let Some(meanwhile) = meanwhile.take() {
-                meanwhile();
-            }
+            meanwhile(&running);
             running.signal(Signal::CONT);
         }
         assert!(started.elapsed() < Duration::from_secs(60), "it hangs");
