@@ -29,7 +29,7 @@ fn loop_what_unsharing_costs_is_said_before_it_is_done() {
     assert!(!said.contains("space: ") && !said.contains("unshare"), "{said}");
     assert!(notes.contains("512.0 KiB") && notes.contains("--unshare"), "{notes}");
     let (said, notes, code) = fragmend(&[&plan[..], &["--unshare"]].concat(), &file);
-    assert!(said.contains("it would unshare 524288 bytes"), "{said}");
+    assert!(said.contains("it would unshare 512.0 KiB"), "{said}");
     assert!(said.contains("space: 512.0 KiB more"), "{said}");
     assert!(notes.contains("next: fragmend apply --unshare "), "{notes}");
     assert_eq!(code, 0);

@@ -32,6 +32,7 @@ pub mod schema;
 mod segments;
 mod skip;
 mod space;
+mod unit;
 mod volume;
 mod window;
 
@@ -57,5 +58,6 @@ pub use scanned::ScannedLayout;
 pub use segments::{Section, Segment, SegmentTable, by_cost_benefit, segment_degree};
 pub use skip::{Skip, SkipReason};
 pub use space::{FreeSpace, Space, SpaceKind, SpaceRun};
+pub use unit::{Unit, human, human_beside};
 pub use volume::Volume;
 pub use window::windows;

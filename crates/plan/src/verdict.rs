@@ -16,6 +16,7 @@ use crate::file::Summary;
 use crate::input::Basis;
 use crate::outlook::Outlook;
 use crate::survey::Survey;
+use fragmend_layout::{Unit, human};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -171,13 +172,13 @@ pub fn judge(summary: &mut Summary, case: &Case, file_systems_bytes: u64) {
 fn worth_it(summary: &Summary, time_share: f64) -> String {
     let unshares = match summary.space_cost_bytes {
         0 => String::new(),
-        bytes => format!("; it would unshare {bytes} bytes, which needs as much space"),
+        cost => format!("; it would unshare {}, which needs as much space", bytes(cost)),
     };
     format!(
-        "worth it: {} less waiting ({:.0} %) for {} bytes written{unshares}{}",
+        "worth it: {} less waiting ({:.0} %) for {} written{unshares}{}",
         seconds(summary.seconds_saved),
         time_share * 100.0,
-        summary.bytes_to_move,
+        bytes(summary.bytes_to_move),
         and_more(summary)
     )
 }
@@ -206,8 +207,8 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
         ),
         Why::NoFile => "no file was considered".into(),
         Why::OverBudget => format!(
-            "the budget fits nothing: {} bytes would be worth moving, range by range; raise --budget",
-            summary.over_budget_bytes
+            "the budget fits nothing: {} would be worth moving, range by range; raise --budget",
+            bytes(summary.over_budget_bytes)
         ),
         Why::NothingFragmented => match case.basis {
             Basis::SequentialRead => "nothing is fragmented".into(),
@@ -241,8 +242,8 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
             lasts()
         ),
         Why::TooRarelyRead if summary.ranges > 0 => format!(
-            "too rarely read: moving {} bytes would save {} of {}",
-            summary.bytes_to_move,
+            "too rarely read: moving {} would save {} of {}",
+            bytes(summary.bytes_to_move),
             seconds(summary.seconds_saved),
             lasts()
         ),
@@ -275,13 +276,12 @@ fn not_seen_enough(case: &Case) -> String {
     )
 }
 
-/// A time for people.
 fn seconds(s: f64) -> String {
-    match s {
-        s if s >= 1.0 => format!("{s:.1} s"),
-        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
-        s => format!("{:.0} us", s * 1e6),
-    }
+    human(s, Unit::Seconds)
+}
+
+fn bytes(n: u64) -> String {
+    human(n as f64, Unit::Bytes)
 }
 
 #[cfg(test)]

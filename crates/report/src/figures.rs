@@ -1,8 +1,8 @@
 //! The figures of a structure: name, unit and help come from its JSON schema, the value from its serialized
 //! form, so that no renderer repeats a definition.
 
-use crate::unit::{Unit, human};
 use comfy_table::{CellAlignment, Table, presets};
+use fragmend_layout::{Unit, human};
 use schemars::{JsonSchema, schema_for};
 use serde::Serialize;
 use serde_json::Value;

@@ -14,7 +14,6 @@
 //! | [`size`] | sizes as people write them |
 //! | [`slow`] | the slow ranges of a probe's document, read for planning |
 //! | [`wear`] | what is said of wear |
-//! | [`unit`] | formats a value with its unit for people |
 
 pub mod figures;
 pub mod known;
@@ -25,8 +24,7 @@ pub mod recover;
 pub mod scan;
 pub mod size;
 pub mod slow;
-pub mod unit;
 pub mod wear;
 
 pub use figures::{Column, Figure, Kind, columns, figures, table};
-pub use unit::{Unit, human, human_beside};
+pub use fragmend_layout::{Unit, human, human_beside};

@@ -67,7 +67,7 @@ fn offer() -> Arc<Offer> {
         files: 1,
         cost_source: Some(CostSource::Observed),
         worth: true,
-        verdict: "worth it: 900.0 ms less waiting (45 %) for 16777216 bytes written".into(),
+        verdict: "worth it: 900.0 ms less waiting (45 %) for 16.0 MiB written".into(),
         ..Summary::default()
     };
     let ranges = vec![range(0, 8 * MIB), range(8 * MIB, 8 * MIB)];

@@ -142,7 +142,7 @@ fn summary() -> Value {
         "ranges": 3, "files": 2, "files_considered": 4, "accesses": 52_000, "requests_before": 9_000,
         "requests_after": 4_000, "saved_share": 0.55, "whole_file_bytes": 33 * MIB, "file_system_share": 0.04,
         "over_budget_bytes": 0, "basis": "misses-recorded", "cost_source": "probed", "depth": 1.0, "depth_seen": true,
-        "worth": true, "verdict": "worth it: 3.8 s less waiting (10 %) for 10485760 bytes written",
+        "worth": true, "verdict": "worth it: 3.8 s less waiting (10 %) for 10.0 MiB written",
     })
 }
 
