@@ -165,6 +165,9 @@ pub(super) struct Copying {
     failed: u32,
     /// How far in the file this attempt at the turn has copied again.
     recopied: u64,
+    /// Bytes that were copied more than once, because others have written to their ranges: of all together no more than the
+    /// ranges have, so that no move writes more than twice its bytes.
+    repeated: u64,
     /// The part of the donor that was sent to the device last and has not been waited for.
     sent: ByteRange,
     /// Why the donor could not be written. The kernel reports that once, and the page cache still shows the
@@ -219,6 +222,7 @@ impl Copying {
             others_read: true,
             failed: 0,
             recopied: 0,
+            repeated: 0,
             sent: ByteRange::default(),
             unwritable: None,
             pages: Pages::default(),
@@ -288,6 +292,12 @@ impl Copying {
         drop_cached(file, ranges);
     }
 
+    /// How many bytes may still be copied once more.
+    fn repeatable(&self) -> u64 {
+        let staged: u64 = self.copies.iter().map(|copy| copy.range.len()).sum();
+        staged.saturating_sub(self.repeated)
+    }
+
     /// Notes that the donor could not be written.
     fn spoil(&mut self, skip: Skip) -> Skip {
         self.unwritable.get_or_insert(skip).clone()
@@ -328,6 +338,7 @@ impl Mover for Copying {
         self.drop_read(file);
         (self.stage, self.sampled, self.failed, self.unwritable) = (None, None, 0, None);
         (self.recopied, self.sent, self.block) = (0, ByteRange::default(), file.block);
+        self.repeated = 0;
         let Wants { space, prepare, flush, .. } = self.wants;
         flush(file, ranges).map_err(skip_of)?;
         let mut maps = Fiemap::default();

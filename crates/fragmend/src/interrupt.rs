@@ -6,10 +6,10 @@
 //! A thread of its own receives them: the kernel runs no handler in a thread that waits like that.
 
 use fragmend_sys::signals::{self, Waiting};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,15 @@ pub fn install_for_all() -> anyhow::Result<&'static AtomicBool> {
     handled.dedup();
     // A handler instead of the default action; nobody reads its flag.
     flag::register(SIGTSTP, Arc::default())?;
+    flag::register(SIGCONT, Arc::clone(CONTINUED.get_or_init(Arc::default)))?;
     handle(handled)
+}
+
+static CONTINUED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Whether the process was stopped (SIGSTOP) and goes on, since this was asked last; false before [`install_for_all`].
+pub fn was_continued() -> bool {
+    CONTINUED.get().is_some_and(|flag| flag.swap(false, Ordering::Relaxed))
 }
 
 fn handle(handled: Vec<i32>) -> anyhow::Result<&'static AtomicBool> {

@@ -307,6 +307,36 @@ fn loop_what_was_shared_is_the_files_own_at_once() {
     }
 }
 
+/// Whatever others write to its ranges: the daemon's budget rests on that.
+#[test]
+fn loop_a_move_beside_a_writer_writes_no_more_than_twice_its_bytes() {
+    const RANGE: u64 = 512 << 10;
+    let image = Image::of(&XFS, DISK);
+    let path = fragmented(&image, "file");
+    let mut plan = plan(&[&path], Policy::WholeFile);
+    plan.files[0].ranges[0].length = RANGE;
+    let mover = Stopping::applying(&image, &plan, "filled");
+    let proc = |what: &str| fs::read_to_string(format!("/proc/{}/{what}", mover.id)).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let (mut new, mut written) = (0u8, 0);
+    while !proc("stat").contains(") Z ") {
+        if is_stopped(mover.id) {
+            // Each turn succeeds at last.
+            new = new.wrapping_add(1);
+            if !new.is_multiple_of(5) {
+                file.write_all_at(&[new; RANGE as usize], 0).unwrap();
+            }
+            kill_process(Pid::from_raw(mover.id.cast_signed()).unwrap(), Signal::CONT).unwrap();
+        }
+        let count = proc("io").lines().find_map(|l| l.strip_prefix("wchar: ")?.parse().ok());
+        written = count.map_or(written, |count: u64| count.max(written));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // What it prints counts as well.
+    let most = 2 * RANGE + (32 << 10);
+    assert!(written > RANGE && written <= most, "{written} of {most}: {:?}", mover.end());
+}
+
 /// Data that becomes shared between the check and the move stays shared, with every primitive.
 #[test]
 fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {

@@ -50,6 +50,11 @@ fn loop_a_signal_ends_a_recording_with_everything_kept() {
         assert_eq!(trace.files.len(), 1);
         assert_eq!(trace.files[0].path, Some(image.path().join("f")));
     }
+    // Shorter than was asked for: all is kept, and it is incomplete.
+    let recorder = begin(&image, &output, &["--duration", "1h"]);
+    recorder.signal(Signal::INT);
+    recorder.wait().expect(&[16]);
+    assert!(read(&output, &Filter::default()).is_ok());
 }
 
 /// With `--fold` all ranges are read from the kernel, and all files looked up, when the recording has ended.

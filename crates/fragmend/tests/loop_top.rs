@@ -200,6 +200,37 @@ fn loop_the_terminal_is_as_before_whatever_ends_it() {
     busy.is_intact();
 }
 
+/// Whatever stopped it, a shell has had the terminal meanwhile, and left it as shells need it.
+#[test]
+fn loop_it_takes_the_terminal_again_after_a_stop() {
+    let mut busy = Busy::with_file("orders", 8 * MIB);
+    let path = busy.image.path().to_owned();
+    let terminal = Terminal::open(80, 24);
+    // A shell that makes the terminal its own again: after SIGSTOP nothing else can.
+    terminal.line("exec bash --norc --noprofile");
+    terminal.line("echo it is another shell");
+    terminal.wait_for("bash", |s| s.lines().any(|line| line == "it is another shell"));
+    let modes = terminal.modes();
+    busy.watched_in(&terminal, "");
+    terminal.wait_for("the keys", |s| s.contains("q quit"));
+    signal(&path, rustix::process::Signal::STOP);
+    terminal.wait_for("the shell", |s| s.contains("ended with "));
+    terminal.line("echo a line of the shell");
+    terminal.line("fg; echo it really ended");
+    let whole = |s: &str| s.contains("q quit") && s.starts_with("fragmend top");
+    terminal.wait_for("the screen without the shell's lines", |s| {
+        whole(s) && !s.contains("ended with") && !s.contains("line of the shell")
+    });
+    terminal.press("?");
+    terminal.wait_for("an answer to a key", |s| s.contains("a run ends at its next safe point"));
+    terminal.press("q");
+    terminal.press("q");
+    terminal.wait_for("the end", |s| s.lines().any(|line| line == "it really ended"));
+    assert_eq!(terminal.modes(), modes);
+    assert_eq!(started_on(&path), None);
+    busy.is_intact();
+}
+
 /// The connection is lost while data moves: the run ends at its next safe point, and the process with it.
 #[test]
 fn loop_a_lost_terminal_ends_a_run_safely() {

@@ -7,6 +7,7 @@ use fragmend_scan::layout_of;
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
+use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::reader::Reader;
 use fragmend_testbed::sqlite::Shell;
@@ -291,8 +292,17 @@ fn loop_a_check_finds_the_paths_that_the_daemon_refuses() {
         let said: Value = serde_json::from_str(&said.expect(&[8])).unwrap();
         assert!(said["error"].as_str().is_some_and(|error| error.contains(why)), "{said}");
     }
+    let bound = image.scratch().join("bound");
+    fs::create_dir(&bound).unwrap();
+    let own = image.scratch().join("own");
+    fs::create_dir(&own).unwrap();
+    let _read_only = MountGuard::mount(&["--bind", "-o", "ro", own.to_str().unwrap()], &bound);
     // Figures that nobody would find; the daemon goes on without them, and a run of a timer is no success.
-    for (directory, why) in [("gone", "No such file"), ("open", "every user may write")] {
+    for (directory, why) in [
+        ("gone", "No such file"),
+        ("open", "every user may write"),
+        ("bound", "Read-only file system"),
+    ] {
         let directory = image.scratch().join(directory);
         let mine = text.replace(
             textfile(&image).to_str().unwrap(),

@@ -22,7 +22,7 @@ pub fn write(path: &Path, text: &Text) -> io::Result<()> {
     output::write(path, Audience::Everybody, text.plain.as_bytes())
 }
 
-/// Checks that there is a directory for it, and nothing in its place that is no file.
+/// Checks that there is a directory for it, on a file system that is not mounted read-only, and nothing in its place that is no file.
 ///
 /// # Errors
 /// As [`write`], as far as every user can see it.
@@ -32,6 +32,7 @@ pub fn check(path: &Path) -> io::Result<()> {
         let why = "every user may write its directory, and could replace it";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
+    output::is_mounted_writable(directory)?;
     output::replaces(path).map(drop)
 }
 

@@ -3,12 +3,13 @@
 //! What is best known comes first: what was measured, what was moved, what a plan predicts, what a scan counts. Where the
 //! inputs do not say something, the answer says so and names the verb that finds it out.
 
+use crate::done::name_of;
 use crate::plans::PlanPart;
 use crate::report::{MeasurementPart, PageReport, ScanPart};
 use crate::worst::WorstFile;
-use fragmend_apply::Summary as Moved;
+use fragmend_apply::{Outcome, Summary as Moved};
 use fragmend_layout::printable;
-use fragmend_plan::Summary;
+use fragmend_plan::{Basis, Summary};
 use fragmend_report::scan::NEGLIGIBLE;
 use fragmend_report::{Unit, human};
 use schemars::JsonSchema;
@@ -38,12 +39,14 @@ pub struct Answer {
 pub(crate) fn answer(report: &PageReport) -> Answer {
     let plan = report.plans.first();
     let run = moved(report);
+    let run = run.as_ref();
     let scan = report.scans.first();
     let measured = report.measurements.first();
     let sentence = measured
         .and_then(of_measurement)
-        .or_else(|| run.map(|run| of_run(run, plan)))
-        .or_else(|| plan.map(of_plan))
+        .or_else(|| run.map(|run| of_run(run, report)))
+        .or_else(|| cut_off(report))
+        .or_else(|| plan.map(|plan| of_plan(plan, report.plans.len())))
         .or_else(|| scan.map(of_scan))
         .or_else(|| of_drive(report))
         .or_else(|| of_lab(report));
@@ -51,10 +54,10 @@ pub(crate) fn answer(report: &PageReport) -> Answer {
         sentence: sentence.unwrap_or_else(|| {
             "The inputs say nothing of a file system: give a scan, a plan or receipts.".into()
         }),
-        is_it_bad: is_it_bad(plan, run, scan),
+        is_it_bad: is_it_bad(plan, is_moved(report), scan),
         which_files: which_files(report),
-        what_would_it_cost: cost(plan, run),
-        what_did_it_change: change(run, runs(report).next().is_some(), measured),
+        what_would_it_cost: cost(report, run),
+        what_did_it_change: change(report, run, measured),
     }
 }
 
@@ -62,9 +65,61 @@ fn runs(report: &PageReport) -> impl Iterator<Item = &Moved> {
     report.runs.iter().filter_map(|run| run.summary.as_ref())
 }
 
-/// The run that the answer is about. One that has moved nothing leaves the answer to the plan.
-pub(crate) fn moved(report: &PageReport) -> Option<&Moved> {
-    runs(report).find(|run| run.ranges_moved > 0 && !run.dry_run)
+/// What all runs that have moved ranges come to. One that has moved none leaves the answer to the plan.
+fn moved(report: &PageReport) -> Option<Moved> {
+    runs(report).filter(|run| has_moved(run)).cloned().reduce(both)
+}
+
+fn has_moved(run: &Moved) -> bool {
+    run.ranges_moved > 0 && !run.dry_run
+}
+
+/// The figures of two runs that the answer names.
+fn both(a: Moved, b: Moved) -> Moved {
+    Moved {
+        moved_bytes: a.moved_bytes.saturating_add(b.moved_bytes),
+        written_bytes: a.written_bytes.saturating_add(b.written_bytes),
+        read_bytes: a.read_bytes.saturating_add(b.read_bytes),
+        ranges_moved: a.ranges_moved.saturating_add(b.ranges_moved),
+        ranges_skipped: a.ranges_skipped.saturating_add(b.ranges_skipped),
+        ranges_left: a.ranges_left.saturating_add(b.ranges_left),
+        extents_before: a.extents_before.saturating_add(b.extents_before),
+        extents_after: a.extents_after.saturating_add(b.extents_after),
+        seconds: a.seconds + b.seconds,
+        paused_seconds: a.paused_seconds + b.paused_seconds,
+        ..a
+    }
+}
+
+/// Whether anything was moved, by a run whose end is in the inputs or by one whose end is not.
+pub(crate) fn is_moved(report: &PageReport) -> bool {
+    moved(report).is_some() || cut_off(report).is_some()
+}
+
+/// What runs have moved whose end is not in the inputs.
+fn cut_off(report: &PageReport) -> Option<String> {
+    let cut = report.runs.iter().filter(|run| run.summary.is_none());
+    let moved = cut.flat_map(|run| &run.outcomes).filter(|o| o.what == name_of(&Outcome::Moved));
+    let (ranges, sum) = moved.fold((0_u64, 0_u64), |(ranges, sum), o| {
+        (ranges.saturating_add(o.ranges), sum.saturating_add(o.bytes))
+    });
+    (ranges > 0).then(|| {
+        format!(
+            "{} of {} moved, as far as the receipts go: the end of the run is not in the inputs.",
+            of(ranges, "range", "ranges"),
+            bytes(sum)
+        )
+    })
+}
+
+/// Said of a report with the ends of other runs.
+fn another_is_cut_off(report: &PageReport) -> &'static str {
+    match cut_off(report) {
+        Some(_) => {
+            " That leaves out what another run has moved: the end of that is not in the inputs."
+        }
+        None => "",
+    }
 }
 
 fn bytes(n: u64) -> String {
@@ -112,18 +167,25 @@ fn of_measurement(part: &MeasurementPart) -> Option<String> {
     })
 }
 
-fn of_run(run: &Moved, plan: Option<&PlanPart>) -> String {
-    let foreseen = plan.map_or(String::new(), |plan| {
+fn of_run(run: &Moved, report: &PageReport) -> String {
+    let foreseen = report.plans.first().map_or(String::new(), |plan| {
         let s = &plan.summary;
+        let from = match report.plans.len() as u64 {
+            1 => "The plan".into(),
+            plans => format!("The first of {} plans", count(plans)),
+        };
         format!(
-            " The plan predicts {} less waiting for the device in each replay ({} of {}); that was not measured.",
+            " {from} predicts {} less waiting for the device in each replay ({} of {}); that was not measured.",
             seconds(s.seconds_saved),
             share(s.seconds_saved, s.seconds_before),
             seconds(s.seconds_before)
         )
     });
+    let runs = runs(report).filter(|run| has_moved(run)).count() as u64;
+    let in_all = if runs > 1 { format!(" in {} runs", count(runs)) } else { String::new() };
+    let more = another_is_cut_off(report);
     format!(
-        "{} moved: {} from {} to {}.{foreseen}",
+        "{} moved{in_all}: {} from {} to {}.{more}{foreseen}",
         bytes(run.moved_bytes),
         of(run.ranges_moved, "range", "ranges"),
         of(run.extents_before, "fragment", "fragments"),
@@ -131,11 +193,15 @@ fn of_run(run: &Moved, plan: Option<&PlanPart>) -> String {
     )
 }
 
-fn of_plan(plan: &PlanPart) -> String {
+fn of_plan(plan: &PlanPart, plans: usize) -> String {
     let s = &plan.summary;
+    let others = match plans as u64 {
+        1 => String::new(),
+        plans => format!(" That is the first of {} plans.", count(plans)),
+    };
     if !s.worth {
         let verdict = s.verdict.strip_prefix("not worth it: ").unwrap_or(&s.verdict);
-        return format!("Leave it as it is: {}.", printable(verdict));
+        return format!("Leave it as it is: {}.{others}", printable(verdict));
     }
     let rest = match s.whole_file_bytes.saturating_sub(s.bytes_to_move) {
         _ if s.over_budget_bytes > 0 => {
@@ -145,7 +211,7 @@ fn of_plan(plan: &PlanPart) -> String {
         rest => format!("; the rest of these files, {}, is not worth it", bytes(rest)),
     };
     format!(
-        "Mending {} would save {} of the {} that one replay waits for the device ({}){rest}.",
+        "Mending {} would save {} of the {} that one replay waits for the device ({}){rest}.{others}",
         bytes(s.bytes_to_move),
         seconds(s.seconds_saved),
         seconds(s.seconds_before),
@@ -155,17 +221,23 @@ fn of_plan(plan: &PlanPart) -> String {
 
 fn of_scan(scan: &ScanPart) -> String {
     let t = &scan.totals;
+    if t.files == 0 {
+        return "No file was scanned: nothing is known of any.".into();
+    }
     if t.fragmented_files == 0 {
         return format!(
-            "None of {} is fragmented: leave them as they are.",
-            of(t.files, "file", "files")
+            "None of {} is fragmented: leave {} as {}.",
+            of(t.files, "file", "files"),
+            if t.files == 1 { "it" } else { "them" },
+            if t.files == 1 { "it is" } else { "they are" }
         );
     }
     let f = &t.figures;
     let fragmented = format!(
-        "{} of {} are fragmented; all are in {}, where {} would do",
+        "{} of {} {} fragmented; all are in {}, where {} would do",
         count(t.fragmented_files),
         of(t.files, "file", "files"),
+        if t.fragmented_files == 1 { "is" } else { "are" },
         of(f.extents, "extent", "extents"),
         count(f.ideal_extents)
     );
@@ -199,9 +271,9 @@ fn of_lab(report: &PageReport) -> Option<String> {
     Some(format!("{} of {all} of the papers are repeated within their bands.", count(within)))
 }
 
-fn is_it_bad(plan: Option<&PlanPart>, run: Option<&Moved>, scan: Option<&ScanPart>) -> String {
+fn is_it_bad(plan: Option<&PlanPart>, is_moved: bool, scan: Option<&ScanPart>) -> String {
     match (plan, scan) {
-        (Some(plan), _) => time_lost(&plan.summary, run.is_some()),
+        (Some(plan), _) => time_lost(&plan.summary, is_moved),
         (None, Some(scan)) => {
             let t = &scan.totals.figures;
             format!(
@@ -217,8 +289,12 @@ fn is_it_bad(plan: Option<&PlanPart>, run: Option<&Moved>, scan: Option<&ScanPar
 fn time_lost(s: &Summary, is_moved: bool) -> String {
     let verdict = if s.worth { "worth mending" } else { "not worth mending" };
     let (waits, can) = if is_moved { ("waited", "was to be") } else { ("waits", "would be") };
+    let replay = match s.basis {
+        Some(Basis::SequentialRead) => "One read of the files (nothing was recorded)",
+        _ => "A replay (all reads that were recorded, once more)",
+    };
     format!(
-        "A replay (all reads that were recorded, once more) {waits} {} for the device; {} of that ({}) {can} saved by the plan: {verdict} (a prediction).",
+        "{replay} {waits} {} for the device; {} of that ({}) {can} saved by the plan: {verdict} (a prediction).",
         seconds(s.seconds_before),
         seconds(s.seconds_saved),
         share(s.seconds_saved, s.seconds_before)
@@ -227,10 +303,16 @@ fn time_lost(s: &Summary, is_moved: bool) -> String {
 
 fn which_files(report: &PageReport) -> String {
     if report.files.is_empty() {
+        // A plan's summary counts its files, and does not name them.
+        let is_known = report.plans.iter().all(|plan| plan.summary.files == 0);
         let has_any = !report.plans.is_empty() || !report.scans.is_empty();
         let known = "None: no file of the inputs is fragmented, or planned for.";
-        return if has_any { known } else { "Not in the inputs: a scan or a plan file says it." }
-            .into();
+        return if has_any && is_known {
+            known
+        } else {
+            "Not in the inputs: a scan or a plan file says it."
+        }
+        .into();
     }
     let named: Vec<String> = report.files.iter().take(NAMED).map(named).collect();
     let more = report.files_in_all.saturating_sub(named.len() as u64);
@@ -250,7 +332,7 @@ fn named(file: &WorstFile) -> String {
     format!("{} ({why})", file.path.printable())
 }
 
-fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
+fn cost(report: &PageReport, run: Option<&Moved>) -> String {
     if let Some(run) = run {
         let pauses = match run.paused_seconds {
             paused if paused < NO_PAUSE * run.seconds => String::new(),
@@ -262,6 +344,10 @@ fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
             bytes(run.read_bytes),
             seconds(run.seconds)
         );
+    }
+    let plan = report.plans.first();
+    if cut_off(report).is_some() {
+        return "Not in the inputs: the end of the run says it.".into();
     }
     let Some(plan) = plan else { return "Not in the inputs: fragmend plan says it.".into() };
     let s = &plan.summary;
@@ -280,10 +366,16 @@ fn cost(plan: Option<&PlanPart>, run: Option<&Moved>) -> String {
     )
 }
 
-fn change(run: Option<&Moved>, has_run: bool, measured: Option<&MeasurementPart>) -> String {
+fn change(report: &PageReport, run: Option<&Moved>, measured: Option<&MeasurementPart>) -> String {
     let Some(run) = run else {
-        let none = "Nothing yet: the inputs have no receipts.";
-        return if has_run { "Nothing: no range was moved." } else { none }.into();
+        return match (cut_off(report), report.runs.is_empty()) {
+            (Some(moved), _) => moved,
+            (None, true) => "Nothing yet: the inputs have no receipts.".into(),
+            (None, false) if runs(report).any(|run| run.interrupted && run.moved_bytes > 0) => {
+                "No range as a whole: what had moved when it was stopped stays where it is.".into()
+            }
+            (None, false) => "Nothing: no range was moved.".into(),
+        };
     };
     let times = measured.and_then(|part| part.measurement.measured).map_or_else(
         || " Whether reads are quicker was not measured: fragmend auto does that.".to_owned(),
@@ -292,8 +384,13 @@ fn change(run: Option<&Moved>, has_run: bool, measured: Option<&MeasurementPart>
             format!(" The same reads last {after}, before {before} (measured).")
         },
     );
+    let more = another_is_cut_off(report);
+    let left = match run.ranges_left {
+        0 => String::new(),
+        left => format!(", {} not reached or not finished", count(left)),
+    };
     format!(
-        "{} moved, {} left alone: in {} before, in {} now.{times}",
+        "{} moved, {} left alone{left}: in {} before, in {} now.{more}{times}",
         of(run.ranges_moved, "range", "ranges"),
         count(run.ranges_skipped),
         of(run.extents_before, "fragment", "fragments"),

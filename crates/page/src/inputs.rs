@@ -162,7 +162,7 @@ impl Inputs {
         let foreign = |why: String| InputError::Foreign { name: name.clone(), why };
         let mut found = Self::default();
         let mut kinds = Vec::new();
-        let mut run: Option<Run> = None;
+        let mut runs: Vec<Run> = Vec::new();
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<Head>();
         let mut start = 0;
         while let Some(head) = values.next() {
@@ -179,7 +179,14 @@ impl Inputs {
                 None => return Err(foreign("no schema_version".into())),
             }
             if kind == Kind::Event {
-                run.get_or_insert_default().add(parse::<Event>(value).map_err(&foreign)?);
+                let event = parse::<Event>(value).map_err(&foreign)?;
+                // Several runs may have been added to one file.
+                if runs.is_empty() || matches!(event, Event::Start(_)) {
+                    runs.push(Run::default());
+                }
+                if let Some(run) = runs.last_mut() {
+                    run.add(event);
+                }
             } else {
                 found.take(&name, kind, value).map_err(&foreign)?;
             }
@@ -190,7 +197,8 @@ impl Inputs {
         if kinds.is_empty() {
             return Err(foreign("it is empty".into()));
         }
-        found.runs.extend(run.map(|document| Named { name: name.clone(), document }));
+        let named = |document| Named { name: name.clone(), document };
+        found.runs.extend(runs.into_iter().map(named));
         found.names.push((name, kinds));
         self.append(found);
         Ok(())

@@ -484,6 +484,6 @@ fn the_same_documents_make_the_same_page() {
     let answer = page(&inputs).0.answer;
     assert_eq!(answer.sentence, "Leave it as it is: the device does not care.");
     assert_eq!(answer.what_did_it_change, "Nothing: no range was moved.");
-    assert_eq!(scanned(&all[2..3]), "None of 1 file is fragmented: leave them as they are.");
+    assert_eq!(scanned(&all[2..3]), "None of 1 file is fragmented: leave it as it is.");
     assert!(page(&Inputs::default()).0.answer.sentence.starts_with("The inputs say nothing"));
 }

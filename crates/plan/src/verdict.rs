@@ -201,10 +201,11 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
     let lasts = || seconds(now.seconds());
     let possible = share(now.ns, contiguous_ns) * 100.0;
     match why {
-        Why::NoFile if case.left_out > 0 => format!(
-            "no file was considered: {} that were recorded could not be; see what was left alone",
-            case.left_out
-        ),
+        Why::NoFile if case.left_out > 0 => {
+            let recorded = if case.basis == Basis::SequentialRead { "" } else { " that were recorded" };
+            let left = case.left_out;
+            format!("no file was considered: {left}{recorded} could not be; see what was left alone")
+        }
         Why::NoFile => "no file was considered".into(),
         Why::OverBudget => format!(
             "the budget fits nothing: {} would be worth moving, range by range; raise --budget",
@@ -308,6 +309,14 @@ mod tests {
 
     fn considered(files: u64) -> Summary {
         Summary { files_considered: files, ..Summary::default() }
+    }
+
+    #[test]
+    fn what_was_not_recorded_is_not_said_to_be() {
+        let case = Case { left_out: 2, ..case(0, [0, 0], [0, 0]) };
+        let said = |basis| because(Why::NoFile, &considered(0), &Case { basis, ..case });
+        assert!(said(Basis::MissesRecorded).contains("2 that were recorded could not be"));
+        assert!(said(Basis::SequentialRead).contains("considered: 2 could not be"));
     }
 
     #[test]

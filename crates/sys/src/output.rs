@@ -74,6 +74,16 @@ pub fn replaces(target: &Path) -> io::Result<bool> {
     }
 }
 
+/// Checks that a directory is on a file system that is mounted for writing, here at least.
+///
+/// # Errors
+/// `EROFS`, or another system error.
+pub fn is_mounted_writable(directory: &Path) -> io::Result<()> {
+    let flags = rustix::fs::statvfs(directory)?.f_flag;
+    let read_only = flags.contains(rustix::fs::StatVfsMountFlags::RDONLY);
+    if read_only { Err(Errno::ROFS.into()) } else { Ok(()) }
+}
+
 /// Whether two outputs would be one file: one name in one directory, whatever the spelling of its path.
 ///
 /// # Errors

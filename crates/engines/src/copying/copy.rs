@@ -1,6 +1,6 @@
 //! The copy of a range in the donor: made step by step, and on the device before any of it is taken over.
 
-use super::{Copy, Copying, LOOK, STEP};
+use super::{Copy, Copying, LOOK, STEP, TRIES};
 use crate::bytes::{read_at, write_at};
 use crate::donor::Stage;
 use crate::errno::skip_of;
@@ -65,6 +65,7 @@ impl Copying {
             self.sampled = None;
         }
         let read = self.read(file, part)?;
+        let mut repeatable = self.repeatable();
         let (donor, at) = Stage::place(&self.stage, index, part)?;
         let copy = self.copies.get_mut(index).ok_or_else(nothing_staged)?;
         if (read as u64) < part.len() && (read == 0 || part.end < copy.range.end) {
@@ -82,10 +83,23 @@ impl Copying {
             for (n, now) in data.chunks(block).enumerate() {
                 let then = self.other.get(n * block..n * block + now.len());
                 if then != Some(now) {
+                    if now.len() as u64 > repeatable {
+                        // No further try.
+                        self.failed = TRIES;
+                        return Err(changed());
+                    }
+                    repeatable -= now.len() as u64;
+                    self.repeated += now.len() as u64;
                     write_at(donor, now, at + (n * block) as u64).map_err(skip_of)?;
                 }
             }
         } else {
+            let once_more = copy.end.saturating_sub(part.start).min(part.len());
+            if once_more > repeatable {
+                self.failed = TRIES;
+                return Err(changed());
+            }
+            self.repeated += once_more;
             write_at(donor, data, at).map_err(skip_of)?;
         }
         copy.end = copy.end.max(part.end);
@@ -202,9 +216,14 @@ impl Copying {
         }
         let Ok(turn) = self.turn(index, ByteRange::at(range.start, self.turn)) else { return };
         let step = ByteRange::at(turn.start, STEP).intersect(turn);
+        // What is copied in vain is copied once more.
+        if step.len() > self.repeatable() {
+            return;
+        }
         if self.copy(file, index, step, false) != Ok(true)
             && let Some(copy) = self.copies.get_mut(index)
         {
+            self.repeated += step.len();
             *copy = Copy { moves: true, ..Copy::none(range, copy.first_extent) };
         }
     }

@@ -138,6 +138,7 @@ impl Copying {
         if file.layout(rest).map_or(true, |layout| layout.shared_bytes(rest) > 0) {
             self.unshare(index, rest)?;
             if let Some(copy) = self.copies.get_mut(index) {
+                self.repeated += copy.end.saturating_sub(rest.start);
                 // The donor has no copy of it any more.
                 copy.end = copy.end.min(rest.start);
             }

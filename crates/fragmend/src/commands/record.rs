@@ -23,6 +23,7 @@ use fragmend_trace::{Existing, Level, Meta, Op, Overhead, Sampling, TraceError};
 use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Options of `fragmend record`.
@@ -140,7 +141,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ));
     }
     suggest(args, &summary, ui);
-    Ok(Exit::INCOMPLETE.when(summary.meta.lost > 0))
+    let asked = options.duration.unwrap_or_default().as_nanos();
+    let is_cut = stop.load(Ordering::Relaxed) && u128::from(summary.meta.duration_ns) < asked;
+    Ok(Exit::INCOMPLETE.when(summary.meta.lost > 0 || is_cut))
 }
 
 fn options(args: &Args) -> anyhow::Result<Options> {

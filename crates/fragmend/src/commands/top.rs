@@ -130,8 +130,9 @@ impl View {
             if over && !std::mem::replace(&mut ending, over) && self.take(Change::Ending)? {
                 return Ok(());
             }
+            let taken_again = screen.take_again()?;
             let now = Instant::now();
-            if now >= next {
+            if taken_again || now >= next {
                 self.state.update(Change::Pressure(pressure()), self.begun.elapsed());
                 screen.draw(&self.state)?;
                 next = now + interval;

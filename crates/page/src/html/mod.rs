@@ -126,8 +126,8 @@ fn head(sections: &[Section]) -> Markup {
 
 fn answer(report: &PageReport) -> Markup {
     let a = &report.answer;
-    let is_moved = crate::answer::moved(report).is_some();
-    let cost = if is_moved { "What did it cost?" } else { "What would it cost?" };
+    let cost =
+        if crate::answer::is_moved(report) { "What did it cost?" } else { "What would it cost?" };
     let questions = [
         ("Is it bad?", &a.is_it_bad),
         ("Which files?", &a.which_files),

@@ -208,6 +208,10 @@ impl Policy {
                 n + 1
             ));
         }
+        let fault = |(n, rule): (usize, &Rule)| Some((n + 1, in_vain(rule)?));
+        if let Some((n, why)) = self.rules.iter().enumerate().find_map(fault) {
+            return Err(format!("rule {n}: {why}"));
+        }
         let needless = |rule: &Rule| rule.path.is_none() && rule.cgroup.is_none();
         if let Some(n) = self.rules.iter().position(needless).filter(|n| n + 1 < self.rules.len()) {
             return Err(format!(
@@ -217,6 +221,26 @@ impl Policy {
         }
         Ok(())
     }
+}
+
+/// Why a rule can match nothing, so that it would not protect what it is meant to.
+fn in_vain(rule: &Rule) -> Option<String> {
+    let path = rule.path.as_ref().map_or("/", |glob| glob.glob().glob());
+    let is_absolute = path.starts_with(['/', '{', '[', '\\']) || path.starts_with("**");
+    let is_plain = path.split('/').skip(1).all(|name| !["", ".", ".."].contains(&name));
+    if rule.path.is_some() && !(is_absolute && is_plain) {
+        return Some(format!(
+            "path = \"{}\" matches no file: write an absolute path, without .. and without a slash at the end",
+            printable(path)
+        ));
+    }
+    let cgroup = rule.cgroup.as_ref().map_or("", |glob| glob.glob().glob());
+    cgroup.starts_with('/').then(|| {
+        format!(
+            "cgroup = \"{}\" matches none: write it without the slash at the beginning",
+            printable(cgroup)
+        )
+    })
 }
 
 /// An error of the parser with its line, in one line of limited length: it quotes what was written.

@@ -84,6 +84,12 @@ fn what_is_wrong_is_named_with_its_line() {
         ("\"/srv\", ", "\"srv\", ", &["line 2", "absolute path"]),
         ("\"/srv\", ", "\"/srv/../etc\", ", &["line 2", "absolute path"]),
         ("/srv/db/**", "/srv/[db", &["line 22 (path", "unclosed"]),
+        ("/srv/db/**", "srv/db/**", &["rule 1", "\"srv/db/**\" matches no file", "absolute"]),
+        ("/srv/db/**", "*/db/**", &["rule 1", "matches no file"]),
+        ("/srv/db/**", "/srv/db/", &["rule 1", "matches no file"]),
+        ("/srv/db/**", "/srv//db/**", &["rule 1", "matches no file"]),
+        ("/srv/db/**", "/srv/../db/**", &["rule 1", "matches no file"]),
+        ("system.slice/", "/system.slice/", &["rule 1", "cgroup", "without the slash"]),
         ("mode = \"move\"", "mode = \"mend\"", &["line 24", "`ignore`, `advise`, `move`"]),
         ("policy = \"gain\"", "policy = \"segments\"", &["rule 1", "needs no recording"]),
         ("keep = \"30d\"", "keep = \"1h\"", &["store", "1d"]),
@@ -119,6 +125,15 @@ fn names_from_a_policy_have_no_power_over_a_terminal() {
     assert!(!words.contains(['\u{1b}', '\u{202e}']) && words.contains(r"\x1b"), "{words}");
     let error = Policy::parse("paths = [\"/a\"]\nwrong = \"\u{202e}\"").unwrap_err();
     assert!(!error.contains('\u{202e}'), "{error}");
+}
+
+#[test]
+fn a_backslash_takes_a_character_of_a_pattern_as_it_is() {
+    let policy = "paths = ['/a']\n[[rule]]\npath = '/srv/\\[old\\]/{a,b}?/**'\ncgroup = 'x/*'";
+    let rule = Policy::parse(policy).unwrap().rules.swap_remove(0);
+    let matches = |path: &str| rule.path.as_ref().unwrap().is_match(path);
+    assert!(matches("/srv/[old]/a1/x/y") && matches("/srv/[old]/b2/z"));
+    assert!(!matches("/srv/o/a1/x") && !matches("/srv/[old]/c1/x"));
 }
 
 #[test]

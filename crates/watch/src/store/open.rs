@@ -203,10 +203,11 @@ fn connect(path: &Path) -> Result<Connection> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
-    // The lock is kept, so that a second process is refused.
+    // The lock is kept, so that a second process is refused. It comes first: only before the file is read does it also keep
+    // the index of the log in memory, instead of a mapped file, for which a full disk ends the process (SIGBUS).
     connection.execute_batch(&format!(
-        "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA cache_size = -512; PRAGMA temp_store = MEMORY;
-         PRAGMA locking_mode = EXCLUSIVE; PRAGMA max_page_count = {};",
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA cache_size = -512;
+         PRAGMA temp_store = MEMORY; PRAGMA max_page_count = {};",
         LARGEST / PAGE
     ))?;
     check(&connection)?;

@@ -76,6 +76,20 @@ fn it_is_for_its_owner_alone() {
     open(&path);
 }
 
+/// A full file system gives a mapped file no block: the process would end by SIGBUS, not by an error.
+#[test]
+fn no_file_beside_it_is_mapped() {
+    let (_dir, path) = place();
+    for _ in 0..2 {
+        let mut store = open(&path);
+        store.begin_evidence(at(0)).unwrap();
+        let names = fs::read_dir(path.parent().unwrap()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["watch.db", "watch.db-wal"]);
+    }
+}
+
 #[test]
 fn what_others_have_a_part_in_is_refused() {
     let refused = |prepare: &dyn Fn(&Path), words: &str| {

@@ -102,11 +102,9 @@ impl Screen {
             });
         });
         let found = tcgetattr(stdin())?;
-        let mut raw = found.clone();
-        raw.make_raw();
-        *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
         let set_up = || {
-            tcsetattr(stdin(), OptionalActions::Now, &raw)?;
+            make_raw(found)?;
             let out = Out(Rc::new(RefCell::new(Outlet::output())));
             out.0.borrow_mut().put(ENTER);
             let size = size().unwrap_or(Rect::new(0, 0, 80, 24));
@@ -117,6 +115,21 @@ impl Screen {
         set_up().inspect_err(|_| {
             restore();
         })
+    }
+
+    /// Takes the terminal again, if the process was stopped meanwhile, and a shell has had it. Returns whether it has, and so is
+    /// to be drawn.
+    ///
+    /// # Errors
+    /// Those of the library; none of the terminal's.
+    pub fn take_again(&mut self) -> io::Result<bool> {
+        let found = FOUND.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(found) = found.filter(|_| interrupt::was_continued()) else { return Ok(false) };
+        // Best effort: a terminal that is gone shows at the next read.
+        let _ = make_raw(found);
+        self.out.0.borrow_mut().put(ENTER);
+        self.terminal.clear()?;
+        Ok(true)
     }
 
     /// Leaves the terminal as it was found. Returns whether it was not left already, by a panic.
@@ -192,6 +205,12 @@ impl Drop for Screen {
     fn drop(&mut self) {
         restore();
     }
+}
+
+/// Has keys come at once, and unseen.
+fn make_raw(mut found: Termios) -> io::Result<()> {
+    found.make_raw();
+    Ok(tcsetattr(stdin(), OptionalActions::Now, &found)?)
 }
 
 /// The size of the terminal, where it reports one.
