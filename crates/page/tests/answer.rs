@@ -110,3 +110,21 @@ fn counts_agree_with_their_words() {
     let none = scan(&all[2..3], BYTES).replace("\"files\":1,", "\"files\":0,");
     assert!(report(&[&none]).answer.sentence.starts_with("No file was scanned"));
 }
+
+/// An XFS without `rmapbt=1` reports free space alone.
+#[test]
+fn metadata_that_was_not_reported_is_not_said_to_be_none() {
+    let with = scan(&files(), BYTES);
+    let without = with.replacen("\"metadata\"", "\"free\"", 1);
+    let shown = |text: &str| {
+        let mut inputs = Inputs::default();
+        inputs.add("scan", text).unwrap();
+        page(&inputs).1
+    };
+    assert!(shown(&with).contains("metadata: 1.0 MiB"));
+    let page = shown(&without);
+    assert!(
+        page.contains("metadata: not reported")
+            && page.contains("does not report where its metadata is")
+    );
+}

@@ -53,6 +53,9 @@ fn one(number: usize, map: &BlockMap) -> Markup {
         @if !map.has_space {
             p.warning { "Free space and metadata were not recorded: what no scanned file has is shown as not known." }
         }
+        @if map.has_space && !map.has_metadata {
+            p.warning { "The file system does not report where its metadata is, as an XFS without rmapbt: that is shown as not known." }
+        }
         @if map.ranges_elsewhere > 0 {
             p.warning {
                 (count(map.ranges_elsewhere)) " planned ranges are not on the map, as the scan has no file of these names."
@@ -99,7 +102,10 @@ fn key(map: &BlockMap) -> Markup {
                 @let of_state = map.totals[state as usize];
                 li {
                     canvas.swatch width="32" height="32" data-state=(state as usize) aria-hidden="true" { }
-                    " " (state.words()) ": " (bytes(of_state)) " (" (human(of_state as f64 / all.max(1) as f64, Unit::Share)) ")"
+                    " " (state.words()) ": "
+                    @if state == State::Metadata && !map.has_metadata { "not reported" } @else {
+                        (bytes(of_state)) " (" (human(of_state as f64 / all.max(1) as f64, Unit::Share)) ")"
+                    }
                 }
             }
         }

@@ -97,6 +97,9 @@ pub struct BlockMap {
     pub cell_bytes: u64,
     /// Whether free space and metadata were recorded.
     pub has_space: bool,
+    /// Whether any metadata was reported: an XFS without `rmapbt=1` reports free space alone, and what is neither free nor of a
+    /// scanned file is unknown there.
+    pub has_metadata: bool,
     /// Ranges of a plan whose files the scan does not have: they are not on the map.
     pub ranges_elsewhere: u64,
     /// Bytes of all cells by state: free, metadata, used, fragmented, to_move, moved, unknown.
@@ -196,6 +199,7 @@ fn map(inputs: &Inputs, scan: &Named<ScanReport>, device: u64, most: usize) -> B
         bytes: cells.bytes(),
         cell_bytes: cells.cell_bytes(),
         has_space: runs.is_some(),
+        has_metadata: totals[State::Metadata as usize] > 0,
         ranges_elsewhere: marks.not_found(),
         totals,
         names,
