@@ -221,6 +221,7 @@ impl Copying {
             let _ = self.pages.bring_in(&file.fd, part);
         }
         copy.warm.retain(|part| part.end > turn.end);
+        copy.cold.retain(|part| part.end > turn.end);
     }
 }
 
