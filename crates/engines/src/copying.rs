@@ -60,7 +60,7 @@ use super::sample::NoSample;
 use super::sample::{Sampled, sample};
 use super::turns::{State, changed, nothing_staged};
 use super::unpinned::Unpinned;
-use super::warm::drop_cached;
+use super::warm::{RESTORING, drop_until};
 use crate::point::{Point, reached};
 use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason};
@@ -74,7 +74,7 @@ use rustix::fs::Advice;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a turn whose data changed under its copy is tried, and how long the first wait is.
 const TRIES: u32 = 6;
@@ -194,13 +194,15 @@ struct Copy {
     state: State,
     /// The parts of it that were in the page cache before.
     warm: Vec<ByteRange>,
+    /// Those of which nothing was, and that have not moved yet.
+    cold: Vec<ByteRange>,
 }
 
 impl Copy {
     /// Nothing of the range is copied yet.
     fn none(range: ByteRange, first_extent: u64) -> Self {
-        let (state, warm) = (State::default(), Vec::new());
-        Self { range, moves: false, first_extent, end: range.start, state, warm }
+        let (state, warm, cold) = (State::default(), Vec::new(), Vec::new());
+        Self { range, moves: false, first_extent, end: range.start, state, warm, cold }
     }
 }
 
@@ -282,14 +284,12 @@ impl Copying {
             self.sampled.take().filter(|s| !s.lease.is_wanted() && !Unstopped::is_wanted());
     }
 
-    /// Drops what was read in vain: ahead, or of ranges that have not moved.
+    /// Drops what was read in vain: ahead, or of what has not moved.
     fn drop_read(&mut self, file: &OpenFile) {
-        self.read_ahead.end(file, &mut self.pages);
-        let ranges = self.stage.iter().flat_map(Stage::left_cold).filter_map(|(index, range)| {
-            let read = ByteRange { end: self.copies.get(index)?.end, ..range };
-            (!read.is_empty()).then_some(read)
-        });
-        drop_cached(file, ranges);
+        let until = Instant::now() + RESTORING;
+        self.read_ahead.end(file, &self.copies, &mut self.pages, until);
+        let cold = self.copies.iter_mut().flat_map(|copy| std::mem::take(&mut copy.cold));
+        cold.for_each(|part| drop_until(file, part, until));
     }
 
     /// How many bytes may still be copied once more.

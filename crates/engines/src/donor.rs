@@ -129,12 +129,6 @@ impl Stage {
         }
     }
 
-    /// The ranges of which nothing has moved, and less than half was cached before: each with its index.
-    pub fn left_cold(&self) -> impl Iterator<Item = (usize, ByteRange)> {
-        let slots = self.slots.iter().enumerate().filter(|(_, slot)| !slot.moved);
-        slots.filter(|(_, slot)| slot.warm.was_cold(slot.range)).map(|(n, slot)| (n, slot.range))
-    }
-
     /// Closes the donor; returns what was moved and is still to be made durable, if there is any.
     pub fn close(self) -> Option<Closed> {
         self.end().map(|(_, moved)| moved)

@@ -65,7 +65,7 @@ pub(super) fn drop_cached(file: &OpenFile, ranges: impl IntoIterator<Item = Byte
 
 /// Drops pages that the device has as well: others may have written to them since, and the device may have
 /// refused that. Dirty pages are in use, and would have to be waited for.
-fn drop_until(file: &OpenFile, range: ByteRange, until: Instant) {
+pub(super) fn drop_until(file: &OpenFile, range: ByteRange, until: Instant) {
     if cache::dirty_pages(&file.fd, range.start..range.end).is_ok_and(|pages| pages > 0) {
         return;
     }

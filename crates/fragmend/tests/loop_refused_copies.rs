@@ -8,7 +8,9 @@ use fragmend_crash::slow::{Arrived, Kind, SlowMount};
 use fragmend_plan::Policy;
 use fragmend_sys::same::{Compare, Same};
 use fragmend_sys::{cache, inode};
-use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::file_system::{
+    BTRFS, BTRFS_ZSTD, FileSystem, XFS, XFS_1K, XFS_EXCHANGE, XFS_RMAP,
+};
 use fragmend_testbed::fragment::{alternating, compressible};
 use fragmend_testbed::process::{Finished, Running};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -278,4 +280,28 @@ fn loop_what_the_disk_refused_beside_a_write_that_is_not_over_stays_on_btrfs() {
     hold.release();
     rustix::fs::fdatasync(&file).unwrap_or_default();
     compare("afterwards");
+}
+
+/// Blocks are smaller than pages, and the range ends inside a page, which the kernel drops as a whole. The program
+/// writes behind the range.
+#[test]
+fn loop_what_the_disk_refuses_on_a_page_that_a_range_ends_in_stays() {
+    const AT: u64 = 200 << 10;
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let refusing = Refusing::with(&XFS_1K, AT, |file| {
+        fallocate(file, how, AT + 1024, 32 << 10).unwrap();
+    });
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--rate", "max", "--json", "--force"]).arg(&refusing.plan);
+    command.env("FRAGMEND_STOP_AT", "filled=stop");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let file = refusing.open();
+    let ended = go_on_throughout(Running::start(&mut command), || {
+        // All of the range has been copied.
+        refusing.disk.write_first(&file, AT + 2048, 1024);
+    });
+    let mut found = [0; 1024];
+    file.read_exact_at(&mut found, AT + 2048).unwrap();
+    assert!(found == REFUSED[..1024], "what the disk refused is gone: {ended:?}");
+    assert_eq!(ended.status.code(), Some(4 | 2), "{ended:?}");
 }

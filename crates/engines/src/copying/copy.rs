@@ -32,6 +32,26 @@ impl Copying {
         Ok(read)
     }
 
+    /// Whether all that is cached of a part was read ahead and is what the device has; whether others had at least
+    /// half of it cached; and whether what is cached of it, if anything, is what the device has. Notes what is to be
+    /// dropped if it does not move.
+    fn find_cached(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+    ) -> Result<(bool, bool, bool), Skip> {
+        let requested = self.read_ahead.has(part);
+        let ahead = requested && self.read_ahead.is_current(file)?;
+        let cold = ahead || is_cold(file, part);
+        if (requested || cold)
+            && let Some(copy) = self.copies.get_mut(index)
+        {
+            copy.cold.push(part);
+        }
+        Ok((ahead, !requested && is_cached(file, part), cold))
+    }
+
     /// Copies a part to its place in the donor, starts writing it to the device, and waits for the part before
     /// it. With `again`, the donor has a copy, and only blocks that differ are written. Returns whether the
     /// copy may be taken over: if others write to the part just now, the device may be about to refuse that.
@@ -43,8 +63,7 @@ impl Copying {
         again: bool,
     ) -> Result<bool, Skip> {
         self.copies.get_mut(index).ok_or_else(nothing_staged)?.state = State::of(file)?;
-        let ahead = self.read_ahead.covers(file, part)?;
-        let (warm, cold) = (!ahead && is_cached(file, part), ahead || is_cold(file, part));
+        let (ahead, warm, cold) = self.find_cached(file, index, part)?;
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
         let drops = self.wants.drops_pages;
@@ -174,7 +193,7 @@ impl Copying {
             self.sample(file, index, turn.start, stop)?;
         }
         if !self.copies_ahead() && !self.others_read && self.failed == 0 && self.pages.is_quick() {
-            self.read_ahead.request(file, &self.copies, index)?;
+            self.read_ahead.request(file, &self.copies, index, &mut self.pages)?;
         }
         let lacks = self.lacks(index, turn)?;
         let part = ByteRange::at(lacks.start, STEP).intersect(lacks);
@@ -224,7 +243,8 @@ impl Copying {
             && let Some(copy) = self.copies.get_mut(index)
         {
             self.repeated += step.len();
-            *copy = Copy { moves: true, ..Copy::none(range, copy.first_extent) };
+            let cold = std::mem::take(&mut copy.cold);
+            *copy = Copy { moves: true, cold, ..Copy::none(range, copy.first_extent) };
         }
     }
 }

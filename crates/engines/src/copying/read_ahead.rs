@@ -5,15 +5,16 @@
 //! [`crate::unpinned`]: as long as the file's time of change stays, what is cached of such a part is what the
 //! device has, and none of it was here before.
 
-use super::{Copy, STEP};
+use super::{Copy, LOOK, STEP};
 use crate::mounted::OpenFile;
 use crate::pages::Pages;
 use crate::turns::State;
 use crate::unpinned::COARSEST;
-use crate::warm::{drop_cached, is_cold};
+use crate::warm::{RESTORING, drop_until, is_cold};
 use fragmend_layout::{ByteRange, Skip};
 use rustix::fs::Advice;
 use std::num::NonZeroU64;
+use std::time::Instant;
 
 /// Bytes that are requested beyond what is copied next.
 const MOST: u64 = 1 << 20;
@@ -34,9 +35,20 @@ impl ReadAhead {
     ///
     /// # Errors
     /// A system error.
-    pub fn request(&mut self, file: &OpenFile, copies: &[Copy], index: usize) -> Result<(), Skip> {
+    pub fn request(
+        &mut self,
+        file: &OpenFile,
+        copies: &[Copy],
+        index: usize,
+        pages: &mut Pages,
+    ) -> Result<(), Skip> {
         let copied = copies.get(index).map_or(0, |copy| copy.end);
-        self.parts.retain(|(of, part)| (*of, part.end) > (index, copied));
+        let is_next = |(of, part): &(usize, ByteRange)| (*of, part.end) > (index, copied);
+        let (next, past): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.parts).into_iter().partition(is_next);
+        self.parts = next;
+        // Of ranges that were left before all of it was copied.
+        drop_read(file, pages, in_vain(past, copies), Instant::now() + RESTORING);
         self.next = self.next.max((index, copied));
         let state = State::of(file)?;
         if self.parts.is_empty() {
@@ -66,23 +78,52 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Whether all that is cached of a part was requested here, and is what the device has.
+    /// Whether all of a part was requested here, so that nothing of it was cached before.
+    pub fn has(&self, part: ByteRange) -> bool {
+        // A step of the copy may begin in one of them and end in the next; none of them overlap.
+        let have: u64 = self.parts.iter().map(|(_, have)| have.intersect(part).len()).sum();
+        !part.is_empty() && have == part.len()
+    }
+
+    /// Whether what is cached of the parts that were requested is what the device has.
     ///
     /// # Errors
     /// A system error.
-    pub fn covers(&self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
-        let is_in = |(_, have): &(usize, ByteRange)| have.intersect(part) == part;
-        Ok(self.parts.iter().any(is_in) && State::of(file)? == self.state)
+    pub fn is_current(&self, file: &OpenFile) -> Result<bool, Skip> {
+        Ok(State::of(file)? == self.state)
     }
 
-    /// Drops what was requested in vain.
-    pub fn end(&mut self, file: &OpenFile, pages: &mut Pages) {
-        let mut buffer = Vec::new();
-        for (_, part) in std::mem::take(self).parts {
-            // Waits for what is in flight: a page that is being read cannot be dropped. Best effort.
-            buffer.resize(part.len() as usize, 0);
-            let _ = pages.read(&file.fd, part, &mut buffer);
-            drop_cached(file, [part]);
+    /// Drops what was requested in vain, until this moment.
+    pub fn end(&mut self, file: &OpenFile, copies: &[Copy], pages: &mut Pages, until: Instant) {
+        drop_read(file, pages, in_vain(std::mem::take(self).parts, copies), until);
+    }
+}
+
+/// Those of the parts that have not been copied.
+fn in_vain(parts: Vec<(usize, ByteRange)>, copies: &[Copy]) -> impl Iterator<Item = ByteRange> {
+    let is_left = move |(of, part): &(usize, ByteRange)| {
+        copies.get(*of).is_none_or(|copy| part.end > copy.end)
+    };
+    parts.into_iter().filter(is_left).map(|(_, part)| part)
+}
+
+/// Drops parts that are being read, best effort and until this moment: a request to end waits for it.
+fn drop_read(
+    file: &OpenFile,
+    pages: &mut Pages,
+    parts: impl IntoIterator<Item = ByteRange>,
+    until: Instant,
+) {
+    let mut buffer = Vec::new();
+    for part in parts {
+        // Waits for what is in flight: a page that is being read cannot be dropped.
+        for step in part.steps(LOOK) {
+            if Instant::now() >= until {
+                return;
+            }
+            buffer.resize(step.len() as usize, 0);
+            let _ = pages.read(&file.fd, step, &mut buffer);
         }
+        drop_until(file, part, until);
     }
 }

@@ -9,7 +9,7 @@ use crate::mounted::OpenFile;
 use crate::point::{Point, reached};
 use crate::primitive;
 use crate::sample::{CHANGES, Sampled};
-use crate::turns::{all_data, all_of, changed, clean, cut_off, nothing_staged, uncut};
+use crate::turns::{all_data, all_of, changed, clean, cut_off, is_on_disk, nothing_staged, uncut};
 use fragmend_apply::drive::{File, Step};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::backoff;
@@ -62,6 +62,15 @@ impl Copying {
             !wanted && !stop.load(Ordering::Relaxed)
         };
         uncut(file, ByteRange::at(turn.start, length), goes_on)?;
+        // Where blocks are smaller than pages, the kernel drops what it takes over in part as a whole, and compares
+        // only that part.
+        let page = rustix::param::page_size() as u64;
+        for at in [turn.start, turn.end].into_iter().filter(|at| !at.is_multiple_of(page)) {
+            let whole = ByteRange::at(at / page * page, page);
+            if !is_on_disk(&mut self.compare, file, whole, goes_on)? {
+                return Err(changed());
+            }
+        }
         // The kernel would write dirty pages out with the file locked.
         clean(&file.fd, ByteRange::at(turn.start, length))?;
         if sampled.is_none() {
@@ -221,6 +230,7 @@ impl Copying {
             let _ = self.pages.bring_in(&file.fd, part);
         }
         copy.warm.retain(|part| part.end > turn.end);
+        copy.cold.retain(|part| part.end > turn.end);
     }
 }
 
