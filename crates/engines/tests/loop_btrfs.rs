@@ -150,7 +150,7 @@ fn loop_what_a_snapshot_shares_moves_where_that_is_asked_for() {
     let unshare = Settings { policy: Policy::WholeFile, unshare: true, ..Settings::default() };
     let made = plan_with(&[&file], &unshare);
     assert_eq!((made.summary.bytes_to_move, made.summary.space_cost_bytes), (SIZE, SIZE / 2));
-    assert!(made.summary.verdict.contains("would unshare 524288 bytes"), "{:?}", made.summary);
+    assert!(made.summary.verdict.contains("would unshare 512.0 KiB"), "{:?}", made.summary);
     // The floor includes the copy: there is space for everything else.
     let free = rustix::fs::statvfs(image.path()).map(|s| s.f_bavail * s.f_frsize).unwrap();
     let options = Options { unshare: true, rate: Rate::Unlimited, ..Options::default() };
