@@ -8,8 +8,6 @@
 mod search;
 pub mod space;
 
-use rustix::fs::StatVfsMountFlags;
-use rustix::io::Errno;
 use search::{Wanted, search};
 use std::io;
 use std::ops::Range;
@@ -220,8 +218,7 @@ pub fn commit(file: impl AsFd) -> io::Result<()> {
     commit_and_wait(file.as_fd().as_raw_fd())?;
     // Before Linux 6.6 the wait ends without an error where the transaction was aborted
     // (`btrfs_wait_for_commit`, fs/btrfs/transaction.c); that makes the file system read-only.
-    let flags = rustix::fs::fstatvfs(file)?.f_flag;
-    if flags.contains(StatVfsMountFlags::RDONLY) { Err(Errno::ROFS.into()) } else { Ok(()) }
+    crate::mounts::is_for_writing(&rustix::fs::fstatvfs(file)?)
 }
 
 fn commit_and_wait(file: RawFd) -> io::Result<()> {

@@ -1,7 +1,8 @@
 //! What is mounted where: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use crate::root::{self, device_at};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfs, StatVfsMountFlags};
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
@@ -139,6 +140,15 @@ pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
     let on_it =
         || holding(mounts, root).map(|m| Mount { dev, point: root.to_owned(), ..m.clone() });
     best(mounts, dev).cloned().or_else(|| there().then(on_it).flatten())
+}
+
+/// Checks that a file system is mounted for writing, where these figures of it were asked for.
+///
+/// # Errors
+/// `EROFS`.
+pub(crate) fn is_for_writing(found: &StatVfs) -> io::Result<()> {
+    let read_only = found.f_flag.contains(StatVfsMountFlags::RDONLY);
+    if read_only { Err(Errno::ROFS.into()) } else { Ok(()) }
 }
 
 /// The highest directory above `path` that has its device number: a mount point, or the root of

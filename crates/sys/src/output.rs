@@ -10,7 +10,7 @@
 //! An existing target must be a regular file: a link, a pipe, a device or a directory is refused. `-` and
 //! `/dev/stdout` mean the standard output, to which the bytes are written directly.
 
-use crate::{directory, kind};
+use crate::{directory, kind, mounts};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -79,9 +79,7 @@ pub fn replaces(target: &Path) -> io::Result<bool> {
 /// # Errors
 /// `EROFS`, or another system error.
 pub fn is_mounted_writable(directory: &Path) -> io::Result<()> {
-    let flags = rustix::fs::statvfs(directory)?.f_flag;
-    let read_only = flags.contains(rustix::fs::StatVfsMountFlags::RDONLY);
-    if read_only { Err(Errno::ROFS.into()) } else { Ok(()) }
+    mounts::is_for_writing(&rustix::fs::statvfs(directory)?)
 }
 
 /// Whether two outputs would be one file: one name in one directory, whatever the spelling of its path.
